@@ -19,6 +19,7 @@ from agent.explanations import SHARE
 from bench import replay
 from fleet.explain.gang_facts import StartEstimate
 from fleet.plan.forecast_correction import ForecastCorrection
+from fleet.plan.futures import PastArrivals
 from fleet.plan.start_forecast import FUTURES, StartForecaster
 from fleet.replay.run_times import EndedRun, RunTimes
 from fleet.replay.submissions import SubmittedGang
@@ -126,6 +127,7 @@ class TraceScene:
     agent: VirtualAgent
     futures: int = FUTURES
     times: RunTimes = field(default_factory=RunTimes)
+    arrivals: PastArrivals = field(default_factory=PastArrivals)
     correction: ForecastCorrection = field(default_factory=ForecastCorrection)
     told: dict[str, Told] = field(default_factory=dict)
     learned: set[str] = field(default_factory=set)
@@ -150,7 +152,7 @@ class TraceScene:
             return
         self.forecast_s = world.now_s
         snapshot = with_pods(world)
-        forecaster = StartForecaster(self.agent.fleet, snapshot, self.times, self.futures)
+        forecaster = StartForecaster(self.agent.fleet, snapshot, self.times, self.arrivals, self.futures)
         while forecaster.left:
             forecaster.step()
         found = forecaster.forecast
