@@ -32,7 +32,7 @@ from fleet.explain.gang import GangExplanation, explain_gang
 from fleet.explain.gang_facts import StartEstimate, ToldLately
 from fleet.explain.quota_holders import ExpectedEnd
 from fleet.plan.forecast_correction import ForecastCorrection
-from fleet.plan.futures import PastArrivals
+from fleet.plan.past_arrivals import PastArrivals
 from fleet.plan.start_forecast import StartForecaster
 from fleet.replay.run_times import EndedRun, RunTimes, ended_run
 from fleet.scheduling.queue_order import places_in_queues

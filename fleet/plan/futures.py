@@ -6,19 +6,17 @@ starts are too early. So a future takes both from the past in the order in which
 drawn (circular block bootstrap: Politis and Romano, 1992). Instants are spread evenly over the futures.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import count, islice
-from math import inf, log
+from math import log
 from typing import Final, NamedTuple
 
-from fleet.replay.run_times import EndedRun, RunTimes, RunTimeSpread
+from fleet.plan.past_arrivals import PastArrivals
+from fleet.replay.run_times import RunTimes, RunTimeSpread
 from fleet.snapshot import Gang, GangState, Job, JobRef, Snapshot
 
-ARRIVALS_KEPT: Final = 1_000
-"""Newest arrivals that futures are made of."""
 ENOUGH: Final = 10
 """Arrivals from which on work is expected to come."""
 LEAST_PAST_S: Final = 86_400.0
@@ -28,49 +26,10 @@ LONGEST_LULL_S: Final = 3_600.0
 TOGETHER: Final = 1.2
 """Work that comes within this factor of the time since the forecast was made comes at once: fewer turns are played."""
 LEAST_TO_COME: Final = 15
-"""Gangs that come in one future at most; half as many as there are now, if those are more: what comes first matters most,
-and a future must not become much dearer."""
+"""Gangs that come in one future at most; half as many as there are now, if those are more.
 
-
-class PastArrival(NamedTuple):
-    """A gang that came, and how long its run took (s); None = it has not ended."""
-
-    gang: Gang
-    ran_s: float | None
-
-
-@dataclass(slots=True)
-class PastArrivals:
-    """What work came, as far as it was seen from its beginning. One thread notes, which draws as well."""
-
-    _came: "OrderedDict[str, PastArrival]" = field(default_factory=OrderedDict)
-    _since_s: float = inf
-    """From when on all that came is known (epoch s)."""
-    _looked: bool = False
-
-    def note(self, gangs: Iterable[Gang], now_s: float) -> None:
-        """Takes in gangs that are there; those that came before anybody looked say nothing about how often they do."""
-        self._since_s, self._looked = min(self._since_s, now_s), True
-        for gang in sorted(gangs, key=lambda it: (it.created_at_s, it.uid)):
-            if gang.uid not in self._came and gang.created_at_s >= self._since_s and gang.queue:
-                self._put(PastArrival(gang, None))
-
-    def learn(self, ended: EndedRun) -> None:
-        """Takes in a run that has ended; before anybody has looked, those of a record, which tells of all."""
-        if not self._looked:
-            self._since_s = min(self._since_s, ended.gang.created_at_s)
-        if ended.gang.queue:
-            self._put(PastArrival(*ended))
-
-    def _put(self, arrival: PastArrival) -> None:
-        self._came[arrival.gang.uid] = arrival
-        while len(self._came) > ARRIVALS_KEPT:
-            self._since_s = max(self._since_s, self._came.popitem(last=False)[1].gang.created_at_s)
-
-    def view(self) -> "tuple[float, Sequence[PastArrival]]":
-        """Returns since when arrivals are known (epoch s), and those since then, in order."""
-        came = (it for it in self._came.values() if it.gang.created_at_s >= self._since_s)
-        return self._since_s, sorted(came, key=lambda it: (it.gang.created_at_s, it.gang.uid))
+What comes first matters most, and a future must not become much dearer.
+"""
 
 
 class ComingGang(NamedTuple):

@@ -13,7 +13,8 @@ from typing import Final
 from fleet.actions import SaveGang
 from fleet.explain.gang_facts import StartEstimate
 from fleet.explain.quota_holders import ExpectedEnd
-from fleet.plan.futures import Futures, PastArrivals
+from fleet.plan.futures import Futures
+from fleet.plan.past_arrivals import PastArrivals
 from fleet.plan.simulated_run import RunTerms, SimulatedRun, played
 from fleet.replay.run_times import RunTimeBasis, RunTimes
 from fleet.snapshot import GangState, Snapshot
