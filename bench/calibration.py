@@ -1,6 +1,6 @@
 """How true estimates of starts are: a trace is replayed, gangs are told when they will start, and start when they do.
 
-`python -m bench calibration`. Of each gang that waits the first estimate counts, made within four hours after it came,
+`python -m bench calibration`. Of each gang that waits the first estimate counts, made within eight hours after it came,
 by what the agent would have learned until then: nothing of the future is known. The constants of forecast and
 correction were chosen on the work of `chosen`; `held_out` is other virtual clusters, and nothing was chosen on it.
 Without the trace (`TRACE_VARIABLE`) only what one forecast of a thousand machines takes is measured, and it says so.
@@ -53,8 +53,8 @@ SCENES = {
     "held_out": TraceWindow(("2869ce", "7f04ca"), 28, 10.0, 30.0),
 }
 """So that gangs wait, and few enough at once: a future takes as long as all that wait take to start."""
-EVERY_S = 4 * 3600.0
-"""From one forecast to the next, at least."""
+EVERY_S = 8 * 3600.0
+"""From one forecast to the next, at least: the agent makes more, and all of it has to end within ten minutes of CPU."""
 STARTS_S = 2 * POD_STARTS_S
 """From the admission of a gang until its pods run in the virtual world."""
 LOOK_S = 0.0

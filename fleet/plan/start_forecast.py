@@ -21,8 +21,11 @@ from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from model.plain_text import age, counted
 
-FUTURES: Final = 10
-"""Runs of the plan that one forecast plays; of a large fleet fewer (`MOST_WORK`)."""
+FUTURES: Final = 9
+"""Runs of the plan that one forecast plays; of a large fleet fewer (`MOST_WORK`).
+
+The next one falls between any two of nine with the same chance: the fifth is the median, and the last the nine-tenths.
+"""
 HORIZON_S: Final = 7 * 86_400.0
 MOST_TURNS: Final = 1_500
 """Turns of all deciders in one future; what has not started by then starts later than is foreseen."""
@@ -61,7 +64,7 @@ class StartForecast:
         found = self.starts.get(uid, ())
         if not found:
             return StartEstimate(self.made_at_s, why_unknown="it came after the last forecast")
-        p50_s, p90_s = (found[min(len(found) - 1, int(level * len(found)))] for level in (0.5, 0.9))
+        p50_s, p90_s = (found[min(len(found), round(level * (len(found) + 1))) - 1] for level in (0.5, 0.9))
         if p50_s == inf:
             return StartEstimate(self.made_at_s, why_unknown=self._why())
         return StartEstimate(self.made_at_s, p50_s, p90_s if p90_s < inf else None, self._basis())

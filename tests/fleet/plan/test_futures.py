@@ -38,7 +38,7 @@ def came(count: int, every_s: float) -> PastArrivals:
 
 @given(st.lists(st.floats(60, 1e5), min_size=10, max_size=60), st.integers(1, 15))
 def test_each_gang_meets_every_part_of_the_past_in_some_future(ran_s: list[float], futures: int) -> None:
-    """Levels are spread evenly: of ten futures each gang has one in each tenth of the past, in its order."""
+    """Levels are spread evenly: each gang has one future in each part of the past, in its order."""
     snapshot, known = waiting(3), known_of(*ran_s)
     of = Futures(snapshot, known, PastArrivals(), futures)
     drawn = [of.run_s(number) for number in range(futures)]
