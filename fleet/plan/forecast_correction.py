@@ -19,11 +19,6 @@ SCORES_KEPT: Final = 60
 """Latest scores of a queue that count."""
 ENOUGH: Final = 8
 """Scores of a queue from which on they count; with fewer, those of all queues do."""
-ENOUGH_FOR_SOONER: Final = 200
-"""Forecasts of a queue after which half of what would move its nine-tenths nearer does.
-
-Whoever relies on that instant loses by one that is too early, and jams are rare: a time without any proves little.
-"""
 STEP: Final = 0.05
 """How far the level moves by one forecast at most."""
 LEAST_S: Final = 60.0
@@ -31,6 +26,12 @@ LEAST_S: Final = 60.0
 OPEN_MOST: Final = 10_000
 """Forecasts that may be waiting to be judged; of more the oldest are not judged."""
 MEDIAN, NINE_TENTHS = 0.5, 0.9
+HALF_AFTER: Final = {(MEDIAN, False): 40, (MEDIAN, True): 40, (NINE_TENTHS, False): 200, (NINE_TENTHS, True): 8}
+"""(which instant, whether it moves away) -> estimates after which it moves by half of what they tell.
+
+Those of one jam fail together: a few of them prove little. Whoever relies on the nine-tenths loses by one that is too
+early, so it moves away soon; jams are rare, and after a quiet time it would be so near that the next one missed all.
+"""
 EVERYBODY: Final = ""
 """In place of a queue: all of them."""
 
@@ -137,8 +138,7 @@ class ForecastCorrection:
         waiting = (it for it in self._open.values() if whose in {it.queue, EVERYBODY} and it.raw.made_at_s < made_at_s)
         least = (score for it in waiting for score in it.score(aim, made_at_s))
         factor = taught.factor(least)
-        if aim == NINE_TENTHS:
-            factor *= taught.judged / (taught.judged + (ENOUGH if factor > 0 else ENOUGH_FOR_SOONER))
+        factor *= taught.judged / (taught.judged + HALF_AFTER[aim, factor > 0])
         wait_s = (max(0.0, at_s - made_at_s) + LEAST_S) * exp(factor) - LEAST_S
         return made_at_s + max(0.0, wait_s)
 
