@@ -26,11 +26,11 @@ LEAST_S: Final = 60.0
 OPEN_MOST: Final = 10_000
 """Forecasts that may be waiting to be judged; of more the oldest are not judged."""
 MEDIAN, NINE_TENTHS = 0.5, 0.9
-HALF_AFTER: Final = {(MEDIAN, False): 40, (MEDIAN, True): 40, (NINE_TENTHS, False): 200, (NINE_TENTHS, True): 8}
-"""(which instant, whether it moves away) -> estimates after which it moves by half of what they tell.
+LATER_AFTER, SOONER_AFTER = 8, 1_000
+"""Judged estimates after which the next ones move by half of what those tell, away and nearer.
 
-Those of one jam fail together: a few of them prove little. Whoever relies on the nine-tenths loses by one that is too
-early, so it moves away soon; jams are rare, and after a quiet time it would be so near that the next one missed all.
+Whoever relies on an instant loses by one that is too early. Estimates of one calm time, as those of one jam, come true
+or fail together: after a quiet week all would be so near that the next jam missed every one of them.
 """
 EVERYBODY: Final = ""
 """In place of a queue: all of them."""
@@ -138,7 +138,7 @@ class ForecastCorrection:
         waiting = (it for it in self._open.values() if whose in {it.queue, EVERYBODY} and it.raw.made_at_s < made_at_s)
         least = (score for it in waiting for score in it.score(aim, made_at_s))
         factor = taught.factor(least)
-        factor *= taught.judged / (taught.judged + HALF_AFTER[aim, factor > 0])
+        factor *= taught.judged / (taught.judged + (LATER_AFTER if factor > 0 else SOONER_AFTER))
         wait_s = (max(0.0, at_s - made_at_s) + LEAST_S) * exp(factor) - LEAST_S
         return made_at_s + max(0.0, wait_s)
 

@@ -177,7 +177,7 @@ def test_what_is_unknown_stays_unknown() -> None:
     assert ForecastCorrection().told("g", "q", raw) == replace(raw)
 
 
-def test_nine_tenths_are_made_later_soon_and_sooner_late() -> None:
+def test_estimates_are_made_later_soon_and_sooner_late() -> None:
     """Twenty estimates that were far too early move the next one by most of it, twenty that were too late by little."""
     moved = {}
     for began_s in (1000.0, 10.0):
