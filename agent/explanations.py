@@ -32,6 +32,7 @@ from fleet.explain.gang import GangExplanation, explain_gang
 from fleet.explain.gang_facts import StartEstimate, ToldLately
 from fleet.explain.quota_holders import ExpectedEnd
 from fleet.plan.forecast_correction import ForecastCorrection
+from fleet.plan.past_arrivals import PastArrivals
 from fleet.plan.start_forecast import StartForecaster
 from fleet.replay.run_times import EndedRun, RunTimes, ended_run
 from fleet.scheduling.queue_order import places_in_queues
@@ -116,8 +117,10 @@ class ExplanationKeeper(Watcher):
         self._news: deque[EndedRun | tuple[str, float]] = deque(maxlen=10_000)
         self._asked: deque[str] = deque(maxlen=256)
         self.times = RunTimes()
+        self._arrivals = PastArrivals()
         for ended in known:
             self.times.learn(ended)
+            self._arrivals.learn(ended)
         self._correction = ForecastCorrection()
         self._forecaster: tuple[StartForecaster, Snapshot] | None = None
         self._forecast = _Forecast({}, {}, float("-inf"))
@@ -245,10 +248,12 @@ class ExplanationKeeper(Watcher):
         """Takes in who started and ended, and judges what was told of them."""
         started: dict[str, float] = {}
         gone: set[str] = set()
+        self._arrivals.note((), seen.snapshot.now_s)
         while self._news:
             it = self._news.popleft()
             if isinstance(it, EndedRun):
                 self.times.learn(it)
+                self._arrivals.learn(it)
                 gone.add(it.gang.uid)
             else:
                 started[it[0]] = it[1]
@@ -262,7 +267,9 @@ class ExplanationKeeper(Watcher):
             waiting = frozenset(uid for uid, gang in snapshot.gangs.items() if gang.state in _WAITING)
             if not waiting or snapshot.now_s < self._forecast.at_s + FORECAST_EVERY_S:
                 return False
-            self._forecaster = StartForecaster(seen.fleet, replace(snapshot, index=Index()), self.times), snapshot
+            self._arrivals.note(snapshot.gangs.values(), snapshot.now_s)
+            apart = replace(snapshot, index=Index())
+            self._forecaster = StartForecaster(seen.fleet, apart, self.times, self._arrivals), snapshot
             return True
         forecaster, of = self._forecaster
         if forecaster.left:

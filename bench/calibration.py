@@ -1,6 +1,6 @@
 """How true estimates of starts are: a trace is replayed, gangs are told when they will start, and start when they do.
 
-`python -m bench calibration`. Of each gang that waits the first estimate counts, made within four hours after it came,
+`python -m bench calibration`. Of each gang that waits the first estimate counts, made within eight hours after it came,
 by what the agent would have learned until then: nothing of the future is known. The constants of forecast and
 correction were chosen on the work of `chosen`; `held_out` is other virtual clusters, and nothing was chosen on it.
 Without the trace (`TRACE_VARIABLE`) only what one forecast of a thousand machines takes is measured, and it says so.
@@ -19,7 +19,9 @@ from agent.explanations import SHARE
 from bench import replay
 from fleet.explain.gang_facts import StartEstimate
 from fleet.plan.forecast_correction import ForecastCorrection
+from fleet.plan.past_arrivals import PastArrivals
 from fleet.plan.start_forecast import FUTURES, StartForecaster
+from fleet.replay.cluster_model import POD_STARTS_S
 from fleet.replay.run_times import EndedRun, RunTimes
 from fleet.replay.submissions import SubmittedGang
 from fleet.replay.virtual_agent import VirtualAgent
@@ -51,8 +53,12 @@ SCENES = {
     "held_out": TraceWindow(("2869ce", "7f04ca"), 28, 10.0, 30.0),
 }
 """So that gangs wait, and few enough at once: a future takes as long as all that wait take to start."""
-EVERY_S = 4 * 3600.0
-"""From one forecast to the next, at least."""
+EVERY_S = 8 * 3600.0
+"""From one forecast to the next, at least: the agent makes more, and all of it has to end within ten minutes of CPU."""
+STARTS_S = 2 * POD_STARTS_S
+"""From the admission of a gang until its pods run in the virtual world."""
+LOOK_S = 0.0
+"""Waiting gangs are considered whenever anything changes, as by the agent; in other replays once a minute."""
 WAITED_S = 120.0
 """Gangs that start sooner are told nothing."""
 LEARNED = 30
@@ -126,6 +132,7 @@ class TraceScene:
     agent: VirtualAgent
     futures: int = FUTURES
     times: RunTimes = field(default_factory=RunTimes)
+    arrivals: PastArrivals = field(default_factory=PastArrivals)
     correction: ForecastCorrection = field(default_factory=ForecastCorrection)
     told: dict[str, Told] = field(default_factory=dict)
     learned: set[str] = field(default_factory=set)
@@ -135,12 +142,16 @@ class TraceScene:
     def look(self) -> None:
         """Learns what has ended and started; tells those who wait."""
         world = self.agent.world
-        self.known |= {uid: gang for uid, gang in world.gangs.view.items() if uid not in self.known}
+        new_gangs = {uid: gang for uid, gang in world.gangs.view.items() if uid not in self.known}
+        self.known |= new_gangs
+        self.arrivals.note(new_gangs.values(), world.now_s)
         for uid, history in world.gang_histories.items():
             if history.finished_s is not None and uid not in self.learned and uid in self.known:
                 self.learned.add(uid)
                 began_s, ended_s = history.runs[-1]
-                self.times.learn(EndedRun(self.known[uid], ended_s - began_s))
+                ended = EndedRun(self.known[uid], ended_s - began_s + STARTS_S)
+                self.times.learn(ended)
+                self.arrivals.learn(ended)
         started = {uid: self.started_s(uid) for uid in self.told}
         self.correction.judge(
             {uid: at_s for uid, at_s in started.items() if at_s is not None}, frozenset(), world.now_s
@@ -150,7 +161,7 @@ class TraceScene:
             return
         self.forecast_s = world.now_s
         snapshot = with_pods(world)
-        forecaster = StartForecaster(self.agent.fleet, snapshot, self.times, self.futures)
+        forecaster = StartForecaster(self.agent.fleet, snapshot, self.times, self.arrivals, self.futures)
         while forecaster.left:
             forecaster.step()
         found = forecaster.forecast
@@ -165,9 +176,9 @@ class TraceScene:
         return not history.runs and self.agent.world.now_s >= history.work.submitted_s + WAITED_S
 
     def started_s(self, uid: str) -> float | None:
-        """When a gang was admitted first; its pods run ten seconds later."""
+        """When a gang was admitted first."""
         found = self.agent.world.gang_histories[uid].started_s
-        return None if found is None else found - 10.0
+        return None if found is None else found - STARTS_S
 
 
 def with_pods(world: VirtualWorld) -> Snapshot:
@@ -199,7 +210,7 @@ def play(name: str) -> TraceScene:
     work = work_of(fleet, window)
     begin_s = min(it.submitted_s for it in work)
     world = VirtualWorld(fleet, Snapshot(now_s=begin_s, catalog=catalog_of("us-east-1")), work)
-    scene, until_s = TraceScene(VirtualAgent(fleet, world, 60.0)), begin_s + window.days * _DAY_S
+    scene, until_s = TraceScene(VirtualAgent(fleet, world, LOOK_S)), begin_s + window.days * _DAY_S
     while True:
         scene.agent.settle()
         scene.look()
@@ -241,7 +252,7 @@ def forecast_of_a_thousand(hours: float = 12.0) -> dict[str, float]:
         scene.agent.settle()
         scene.look()
         world.advance(min(begin_s + hours * 3600, world.next_s, scene.agent.next_s()))
-    forecaster, steps = StartForecaster(fleet, with_pods(world), scene.times), []
+    forecaster, steps = StartForecaster(fleet, with_pods(world), scene.times, scene.arrivals), []
     while forecaster.left:
         began_s = time.process_time()
         forecaster.step()

@@ -26,6 +26,12 @@ LEAST_S: Final = 60.0
 OPEN_MOST: Final = 10_000
 """Forecasts that may be waiting to be judged; of more the oldest are not judged."""
 MEDIAN, NINE_TENTHS = 0.5, 0.9
+LATER_AFTER, SOONER_AFTER = 8, 1_000
+"""Judged estimates after which the next ones move by half of what those tell, away and nearer.
+
+Whoever relies on an instant loses by one that is too early. Estimates of one calm time, as those of one jam, come true
+or fail together: after a quiet week all would be so near that the next jam missed every one of them.
+"""
 EVERYBODY: Final = ""
 """In place of a queue: all of them."""
 
@@ -131,7 +137,9 @@ class ForecastCorrection:
         taught, whose = (own, queue) if len(own.latest) >= ENOUGH else (self._of(EVERYBODY, aim), EVERYBODY)
         waiting = (it for it in self._open.values() if whose in {it.queue, EVERYBODY} and it.raw.made_at_s < made_at_s)
         least = (score for it in waiting for score in it.score(aim, made_at_s))
-        wait_s = (max(0.0, at_s - made_at_s) + LEAST_S) * exp(taught.factor(least)) - LEAST_S
+        factor = taught.factor(least)
+        factor *= taught.judged / (taught.judged + (LATER_AFTER if factor > 0 else SOONER_AFTER))
+        wait_s = (max(0.0, at_s - made_at_s) + LEAST_S) * exp(factor) - LEAST_S
         return made_at_s + max(0.0, wait_s)
 
 

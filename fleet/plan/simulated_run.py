@@ -6,8 +6,9 @@ in it: what takes its place would expire as well, and so on to the horizon.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -18,7 +19,7 @@ from fleet.placement.all_devices import under_fleet
 from fleet.replay.cluster_model import ClusterModel
 from fleet.replay.deadlines import anything_moves, next_deadline_s
 from fleet.replay.effects import carry_out
-from fleet.snapshot import Snapshot
+from fleet.snapshot import Job, Snapshot
 from model.fleet import Fleet
 
 HORIZON_S: Final = 24 * 3600.0
@@ -47,7 +48,7 @@ class TimedAction:
 
 @dataclass(slots=True)
 class SimulatedRun:
-    """What was done, in order, and the world before and after."""
+    """What was done, in order, and the world before and after, or as far as it has been played."""
 
     begin: Snapshot
     end: Snapshot
@@ -75,6 +76,8 @@ class RunTerms:
     """How far time goes at once where nothing falls due: at first, and at most."""
     least_part: float = 0.0
     """Of the time since the beginning: how far time goes at least, so that what happens within it is seen at once."""
+    to_come: Sequence[tuple[float, Job]] = ()
+    """Jobs that arrive in the run, and when (epoch s)."""
 
 
 def simulate(
@@ -87,14 +90,17 @@ def simulate(
 def played(fleet: Fleet, snapshot: Snapshot, terms: RunTerms) -> Iterator[SimulatedRun]:
     """Yields the run after each turn of all deciders, so that whoever plays it may pause, and once more at its end."""
     model = ClusterModel(fleet, under_fleet(fleet, snapshot), terms.before or fleet, terms.run_s)
+    for at_s, job in terms.to_come:
+        model.later(at_s, partial(model.jobs.put, job.ref.uid, job))
     run = SimulatedRun(model.snapshot(), model.snapshot())
     first_s, longest_s = terms.steps_s
     until_s, step_s = snapshot.now_s + terms.horizon_s, first_s
     aside: dict[str, frozenset[str]] = {}
     for _ in range(terms.most_turns):
         acted = _turn(fleet, model, run, aside)
+        run.end = model.snapshot()
         yield run
-        if terms.enough(model.snapshot()):
+        if terms.enough(run.end):
             break
         if acted:
             step_s = first_s

@@ -1,31 +1,35 @@
 """When waiting gangs start: the plan's own run, played several times with run times as they may turn out.
 
-Each future gives every gang one of its equally likely run times. Levels are stratified and shuffled by a hash of the
-gang, so that futures differ, no two gangs move in step, and the same snapshot gives the same forecast.
+Each future gives every gang a run time, and lets work come, as in some piece of the past (`futures`). The same snapshot
+gives the same forecast.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from math import inf
 from typing import Final
 
 from fleet.actions import SaveGang
 from fleet.explain.gang_facts import StartEstimate
 from fleet.explain.quota_holders import ExpectedEnd
+from fleet.plan.futures import Futures
+from fleet.plan.past_arrivals import PastArrivals
 from fleet.plan.simulated_run import RunTerms, SimulatedRun, played
-from fleet.replay.run_times import RunTimeBasis, RunTimes, RunTimeSpread
+from fleet.replay.run_times import RunTimeBasis, RunTimes
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
-from model.plain_text import counted
+from model.plain_text import age, counted
 
-FUTURES: Final = 10
-"""Runs of the plan that one forecast plays; of a large fleet fewer (`MOST_WORK`)."""
+FUTURES: Final = 9
+"""Runs of the plan that one forecast plays; of a large fleet fewer (`MOST_WORK`).
+
+The next one falls between any two of nine with the same chance: the fifth is the median, and the last the nine-tenths.
+"""
 HORIZON_S: Final = 7 * 86_400.0
 MOST_TURNS: Final = 1_500
 """Turns of all deciders in one future; what has not started by then starts later than is foreseen."""
-LEAST_PART: Final = 1 / 50
+LEAST_PART: Final = 1 / 25
 """What happens within this part of the time since the forecast was made is decided on at once: a start is foreseen too
 late by so much of its wait at most, and a future of a large fleet takes some hundred turns instead of thousands."""
 WORK_AT_ONCE: Final = 400
@@ -52,13 +56,15 @@ class StartForecast:
     """How many runs of the plan it stands on."""
     timeless: Sequence[str]
     """Names of gangs that hold capacity and whose run time nothing tells, in order."""
+    past_s: float = 0.0
+    """How long a past it was from which the work to come was taken; 0 = none was expected."""
 
     def estimate(self, uid: str) -> StartEstimate:
         """Returns the estimate for one gang; unknown for one that did not wait."""
         found = self.starts.get(uid, ())
         if not found:
             return StartEstimate(self.made_at_s, why_unknown="it came after the last forecast")
-        p50_s, p90_s = (found[min(len(found) - 1, int(level * len(found)))] for level in (0.5, 0.9))
+        p50_s, p90_s = (found[min(len(found), round(level * (len(found) + 1))) - 1] for level in (0.5, 0.9))
         if p50_s == inf:
             return StartEstimate(self.made_at_s, why_unknown=self._why())
         return StartEstimate(self.made_at_s, p50_s, p90_s if p90_s < inf else None, self._basis())
@@ -75,7 +81,10 @@ class StartForecast:
             f"{words} of {counted(count, 'gang')}" for kind, words in _WORDS.items() if (count := self.bases.get(kind))
         ]
         unknown = f"; {counted(len(self.timeless), 'gang')} without any" if self.timeless else ""
-        return f"{self.futures} runs of the plan with " + (", ".join(told) or "nothing that has to end first") + unknown
+        basis = (
+            f"{self.futures} runs of the plan with " + (", ".join(told) or "nothing that has to end first") + unknown
+        )
+        return basis + (f"; work to come as in the last {age(self.past_s)}" if self.past_s else "")
 
 
 _WORDS: Final[Mapping[str, str]] = {
@@ -92,12 +101,19 @@ class StartForecaster:
     """Plays futures a few turns at a time, so that whoever asks may pause between them."""
 
     def __init__(
-        self, fleet: Fleet, snapshot: Snapshot, known: RunTimes, futures: int = FUTURES, horizon_s: float = HORIZON_S
+        self,
+        fleet: Fleet,
+        snapshot: Snapshot,
+        known: RunTimes,
+        arrivals: PastArrivals,
+        futures: int = FUTURES,
+        horizon_s: float = HORIZON_S,
     ) -> None:
         gangs = [gang for gang in snapshot.gangs.values() if gang.state is not GangState.FINISHED]
         self._fleet, self._snapshot, self._horizon_s = fleet, snapshot, horizon_s
         self._waiting = frozenset(gang.uid for gang in gangs if gang.state in _WAITS)
-        self._spreads = {gang.uid: known.spread(gang) for gang in gangs}
+        self._of = Futures(snapshot, known, arrivals, futures)
+        self._spreads = self._of.spreads
         running = [gang for gang in gangs if gang.uid not in self._waiting]
         self._timeless = sorted(gang.name for gang in running if not self._spreads[gang.uid].times_s)
         self._starts: dict[str, list[float]] = {uid: [] for uid in sorted(self._waiting)}
@@ -114,21 +130,23 @@ class StartForecaster:
     def step(self) -> None:
         """Plays a few turns of the future under way: the fewer the more gangs there are."""
         if self._under_way is None:
-            drawn = _drawn(self._snapshot, self._spreads, self._played, self._futures)
-            self._under_way = played(self._fleet, self._snapshot, self._terms(drawn))
+            self._under_way = played(self._fleet, self._snapshot, self._terms(self._played))
         for _ in range(max(1, WORK_AT_ONCE // len(self._spreads))):
             run = next(self._under_way, None)
             if run is None:
                 self._end_future()
                 return
-            self._run, self._work = run, self._work + len(self._spreads)
+            self._run, self._work = run, self._work + len(run.end.gangs)
 
-    def _terms(self, run_s: Mapping[str, float]) -> RunTerms:
+    def _terms(self, number: int) -> RunTerms:
         def all_started(seen: Snapshot) -> bool:
             left = (seen.gangs.get(uid) for uid in self._waiting)
             return not any(gang is not None and gang.state in _WAITS for gang in left)
 
-        return RunTerms(None, self._horizon_s, run_s, all_started, MOST_TURNS, STEPS_S, LEAST_PART)
+        come = self._of.to_come(number)
+        run_s = {**self._of.run_s(number), **{it.job.ref.uid: it.run_s for it in come}}
+        jobs = [(it.at_s, it.job) for it in come]
+        return RunTerms(None, self._horizon_s, run_s, all_started, MOST_TURNS, STEPS_S, LEAST_PART, jobs)
 
     def _end_future(self) -> None:
         began: dict[str, float] = {}
@@ -146,7 +164,7 @@ class StartForecaster:
         """Returns what the futures so far have shown."""
         bases = Counter(str(it.basis) for it in self._spreads.values() if it.times_s)
         starts = {uid: sorted(each) for uid, each in self._starts.items() if each}
-        return StartForecast(self._snapshot.now_s, starts, bases, self._played, self._timeless)
+        return StartForecast(self._snapshot.now_s, starts, bases, self._played, self._timeless, self._of.past_s)
 
     @property
     def ends(self) -> Mapping[str, ExpectedEnd]:
@@ -158,22 +176,3 @@ class StartForecaster:
                 at_s = gang.admitted_at_s + spread.at(0.5, now_s - gang.admitted_at_s)
                 found[uid] = ExpectedEnd(at_s, _WORDS[spread.basis])
         return found
-
-
-def _drawn(snapshot: Snapshot, spreads: Mapping[str, RunTimeSpread], number: int, futures: int) -> Mapping[str, float]:
-    """Returns uid -> how long its run takes from its admission on, in one future."""
-    found = {}
-    for uid, spread in spreads.items():
-        gang = snapshot.gangs[uid]
-        if spread.times_s:
-            ran_s = snapshot.now_s - gang.admitted_at_s if gang.state is GangState.ADMITTED else 0.0
-            found[uid] = max(ran_s + 1.0, spread.at(level_of(uid, number, futures), ran_s))
-    return found
-
-
-def level_of(uid: str, number: int, futures: int) -> float:
-    """Returns which level of its run times a gang has in a future: each of so many equal parts once, in its order."""
-    digest = blake2b(uid.encode(), digest_size=16).digest()
-    order = sorted(range(futures), key=lambda it: blake2b(digest + it.to_bytes(4, "big"), digest_size=8).digest())
-    within = blake2b(digest + b"within" + number.to_bytes(4, "big"), digest_size=4).digest()
-    return (order[number % futures] + int.from_bytes(within, "big") / 2**32) / futures

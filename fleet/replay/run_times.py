@@ -3,10 +3,10 @@
 What is learned is a value: the agent's thread keeps the newest, another thread draws from the one before.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -65,6 +65,17 @@ class RunTimeSpread:
 
     basis: RunTimeBasis
     times_s: Sequence[float]
+    kind: Hashable = None
+    """Which runs it is learned of: gangs of the same kind draw from the same."""
+    in_turn: Sequence[float] = ()
+    """What was learned of them, in the order in which their gangs came; empty where nothing was."""
+    in_order: Sequence[float] = ()
+    """The same, the shortest first."""
+
+    def rank(self, learned: float) -> float:
+        """Returns how many of those learned are shorter; of equal ones the middle."""
+        equal = bisect_right(self.in_order, learned) - bisect_left(self.in_order, learned)
+        return bisect_left(self.in_order, learned) + (equal - 1) / 2
 
     def at(self, level: float, ran_s: float = 0.0) -> float:
         """Returns the time (s) at a level between 0 and 1, of a gang that has run for so long already.
@@ -89,19 +100,36 @@ class RunTimes:
 
     def learn(self, ended: EndedRun) -> None:
         """Takes in a run that has ended."""
-        gang = ended.gang
-        for _, key in _kinds(gang):
-            self._put(key, ended.ran_s)
-        if gang.expected_run_s:
-            self._put(_DECLARED, ended.ran_s / gang.expected_run_s)
-            self._put((_DECLARED, gang.namespace, gang.queue), ended.ran_s / gang.expected_run_s)
+        for _, key, unit_s in _kinds(ended.gang):
+            self._put(key, ended.gang.created_at_s, ended.ran_s / unit_s)
 
-    def _put(self, key: Hashable, value: float) -> None:
+    def with_open(self, runs: Iterable[tuple[Gang, float]], level: Callable[[str], float]) -> "RunTimes":
+        """Returns what is known when runs that have not ended, and how long they have taken (s), count as well.
+
+        Those that have ended are the short ones. An open run counts as an ended one that was longer than it is now
+        (redistribution to the right: Efron, 1967, the product-limit estimate), which one by the level of its uid.
+        """
+        found, own = RunTimes(OrderedDict(self._ends)), set[Hashable]()
+        for gang, ran_s in runs:
+            spread = self.spread(gang)
+            if not spread.in_turn:
+                continue
+            ends_s = max(ran_s, spread.at(level(gang.uid), ran_s))
+            for basis, key, unit_s in _kinds(gang):
+                if not self._known(key, _least(basis)):
+                    continue
+                if key not in own:
+                    own.add(key)
+                    found._ends[key] = self._ends[key].copied()
+                found._ends[key].put(gang.created_at_s, ends_s / unit_s)
+        return found
+
+    def _put(self, key: Hashable, came_s: float, value: float) -> None:
         found = self._ends.get(key)
         if found is None:
             found = self._ends[key] = _Ends()
         self._ends.move_to_end(key)
-        found.put(value)
+        found.put(came_s, value)
         while len(self._ends) > KINDS_KEPT:
             self._ends.popitem(last=False)
 
@@ -114,59 +142,74 @@ class RunTimes:
     def spread(self, gang: Gang) -> RunTimeSpread:
         """Returns how long a gang may run, by the closest kind of which enough is known."""
         most_s = gang.max_run_s
-        found = self._declared(gang) or self._learned(gang)
+        found = self._learned(gang)
         if most_s is None or not found.times_s:
             return found
-        return RunTimeSpread(found.basis, [min(most_s, it) for it in found.times_s])
-
-    def _declared(self, gang: Gang) -> RunTimeSpread | None:
-        """Returns what it says, by how far such words were off; as it is while few of those have ended."""
-        if not gang.expected_run_s:
-            return None
-        for key in ((_DECLARED, gang.namespace, gang.queue), _DECLARED):
-            ratios = self._known(key, ENOUGH)
-            if ratios:
-                return RunTimeSpread(RunTimeBasis.DECLARED, [gang.expected_run_s * it for it in ratios])
-        return RunTimeSpread(RunTimeBasis.DECLARED, [gang.expected_run_s] * FEW)
+        return replace(found, times_s=[min(most_s, it) for it in found.times_s])
 
     def _learned(self, gang: Gang) -> RunTimeSpread:
-        for basis, key in _kinds(gang):
-            if times := self._known(key, FEW if basis is RunTimeBasis.ALL else ENOUGH):
-                return RunTimeSpread(basis, times)
+        """Returns what a gang says, by how far such words were off, or what is known of runs like it.
+
+        While few of those who said anything have ended, it counts as it is said.
+        """
+        for basis, key, unit_s in _kinds(gang):
+            if gang.expected_run_s and basis is not RunTimeBasis.DECLARED:
+                break
+            if ends := self._known(key, _least(basis)):
+                return RunTimeSpread(
+                    basis, [unit_s * it for it in ends.ordered], key, ends.in_turn, tuple(ends.ordered)
+                )
+        if gang.expected_run_s:
+            return RunTimeSpread(RunTimeBasis.DECLARED, [gang.expected_run_s] * FEW)
         return NO_SPREAD
 
-    def _known(self, key: Hashable, least: int) -> Sequence[float]:
+    def _known(self, key: Hashable, least: int) -> "_Ends | None":
         found = self._ends.get(key)
-        return tuple(found.ordered) if found is not None and len(found.ordered) >= least else ()
+        return found if found is not None and len(found.ordered) >= least else None
 
 
-_DECLARED: Final = "declared"
+def _least(basis: RunTimeBasis) -> int:
+    return FEW if basis is RunTimeBasis.ALL else ENOUGH
 
 
 @dataclass(slots=True)
 class _Ends:
-    """The newest values of one kind, in order of time and of size."""
+    """The newest values of one kind, each with when its gang had come, in order of their ends and of size."""
 
-    newest: deque[float] = field(default_factory=deque)
+    newest: deque[tuple[float, float]] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
+    turns: Sequence[float] = ()
 
-    def put(self, value: float) -> None:
-        self.newest.append(value)
+    def put(self, came_s: float, value: float) -> None:
+        self.turns = ()
+        self.newest.append((came_s, value))
         insort(self.ordered, value)
         if len(self.newest) > ENDS_KEPT:
-            oldest = self.newest.popleft()
+            _, oldest = self.newest.popleft()
             del self.ordered[bisect_right(self.ordered, oldest) - 1]
 
+    def copied(self) -> "_Ends":
+        return _Ends(self.newest.copy(), self.ordered.copy())
 
-def _kinds(gang: Gang) -> Iterator[tuple[RunTimeBasis, Hashable]]:
-    """Yields the kinds that a gang's runs are of, the closest first."""
+    @property
+    def in_turn(self) -> Sequence[float]:
+        if not self.turns:
+            self.turns = [value for _, value in sorted(self.newest)]
+        return self.turns
+
+
+def _kinds(gang: Gang) -> Iterator[tuple[RunTimeBasis, Hashable, float]]:
+    """Yields the kinds that a gang's runs are of, the closest first, and in what their times are counted (s)."""
     queue = gang.namespace, gang.queue
     size = devices(gang)
+    if gang.expected_run_s:
+        yield RunTimeBasis.DECLARED, (RunTimeBasis.DECLARED, *queue), gang.expected_run_s
+        yield RunTimeBasis.DECLARED, RunTimeBasis.DECLARED, gang.expected_run_s
     stem = gang.job.name.rstrip("0123456789.-_")
     if stem and stem != gang.job.name:
-        yield RunTimeBasis.NAME, (RunTimeBasis.NAME, *queue, stem, size)
+        yield RunTimeBasis.NAME, (RunTimeBasis.NAME, *queue, stem, size), 1.0
     if user := user_of(gang, labels.USER):
-        yield RunTimeBasis.USER, (RunTimeBasis.USER, *queue, user, size)
-    yield RunTimeBasis.SHAPE, (RunTimeBasis.SHAPE, *queue, size)
-    yield RunTimeBasis.QUEUE, (RunTimeBasis.QUEUE, *queue)
-    yield RunTimeBasis.ALL, RunTimeBasis.ALL
+        yield RunTimeBasis.USER, (RunTimeBasis.USER, *queue, user, size), 1.0
+    yield RunTimeBasis.SHAPE, (RunTimeBasis.SHAPE, *queue, size), 1.0
+    yield RunTimeBasis.QUEUE, (RunTimeBasis.QUEUE, *queue), 1.0
+    yield RunTimeBasis.ALL, RunTimeBasis.ALL, 1.0
