@@ -24,8 +24,7 @@ from model.fleet import Fleet
 
 HORIZON_S: Final = 24 * 3600.0
 """How far a plan looks ahead; what is to happen later is said to be held."""
-FIRST_STEP_S: Final = 1.0
-LONGEST_STEP_S: Final = 900.0
+FIRST_STEP_S, LONGEST_STEP_S = 1.0, 900.0
 """Steps of time while nothing happens: each is half as long again as the one before."""
 LONGEST_PART: Final = 1 / 8
 """What is further off is looked at in longer steps: at most this part of the time since the beginning."""
@@ -33,7 +32,7 @@ MOVING_S: Final = 60.0
 """What happens within this time is seen at once, and no more, while a machine or a gang comes or leaves: what takes two
 looks must not exceed the time that it is given because nobody looked."""
 RESTLESS_S: Final = 1800.0
-"""A fleet whose machines expire sooner never comes to rest, as far as guard rails go."""
+"""A fleet whose machines expire sooner never comes to rest for guard rails."""
 MOST_TURNS: Final = 5_000
 """Turns of all deciders before a run is given up: an agent that never came to rest would do the same."""
 
@@ -108,9 +107,7 @@ def played(fleet: Fleet, snapshot: Snapshot, terms: RunTerms) -> Iterator[Simula
         if model.now_s >= until_s:
             break
         since_s = model.now_s - snapshot.now_s
-        at_once_s = terms.least_part * since_s
-        if anything_moves(model.snapshot()):
-            at_once_s = min(at_once_s, MOVING_S)
+        at_once_s = min(terms.least_part * since_s, MOVING_S if anything_moves(model.snapshot()) else inf)
         to_s = min(max(_next_turn_s(fleet, model, step_s), model.now_s + at_once_s), until_s)
         step_s = min(step_s * 1.5, max(longest_s, LONGEST_PART * since_s)) if to_s < model.next_s else first_s
         model.advance(to_s)
@@ -129,7 +126,7 @@ def _anything(seen: Snapshot) -> bool:
 def _expire_again(fleet: Fleet, end: Snapshot, until_s: float) -> Mapping[str, float]:
     ages = {name: pool.spec.template.expire_after for name, pool in fleet.node_pools.items()}
     bought = [claim for name, claim in end.claims.items() if name in end.never_expire and claim.node_pool in ages]
-    again = [it.node_pool for it in bought if it.launched_at_s and it.launched_at_s + ages[it.node_pool] <= until_s]
+    again = (it.node_pool for it in bought if it.launched_at_s and it.launched_at_s + ages[it.node_pool] <= until_s)
     return {name: ages[name] for name in again}
 
 
