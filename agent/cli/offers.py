@@ -69,8 +69,10 @@ def show_offers(request: OffersRequest, output: str) -> int:
 
 
 def _show(request: OffersRequest, told: Told, output: str) -> int:
-    words = json.dumps(told, indent=2) if output == "json" else plain_lines(lines(request.most, told))
-    sys.stdout.write(words + "\n")
+    if output == "json":
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    else:
+        sys.stdout.write(plain_lines(lines(request.most, told)) + "\n")
     return exits.OK
 
 
