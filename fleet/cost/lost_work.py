@@ -1,6 +1,7 @@
 """Lost work: what interrupting a running gang wastes, in device time and machine cost since its last checkpoint."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from fleet.cost.weights import MachineWeights, machine_weights
@@ -115,17 +116,27 @@ class _MachineCharge(NamedTuple):
 @followed_each()
 def _charged(claim: Claim) -> _MachineCharge:
     """Returns what a machine costs, and whom; another mapping only where that changes."""
-    return _MachineCharge(claim.charged_usd_h, machine_weights(claim.resources, None, None))
+    return _MachineCharge(claim.charged_usd_h, _weights(tuple(claim.resources.items())))
+
+
+@lru_cache(maxsize=1024)
+def _weights(resources: tuple[tuple[str, int], ...]) -> MachineWeights:
+    """Returns the weights of all machines that offer this, as one object."""
+    return machine_weights(dict(resources), None, None)
 
 
 def _sum_usd_h(charged: Mapping[str, _MachineCharge], gang: Gang) -> float:
     """Returns what a gang's pods are of their machines: of one that it shares, the others' work is not its own."""
-    asked = {pods.name: pods.requests for pods in gang.pod_sets}
     parts: dict[str, float] = {}
-    for pin in sorted(it for it in gang.pins if it.claim in charged):
-        part = charged[pin.claim].weights.part_of(asked.get(pin.pod_set, {})) * pin.count
-        parts[pin.claim] = parts.get(pin.claim, 0.0) + part
-    return sum(charged[claim].usd_h * min(1.0, part) for claim, part in parts.items())
+    of_pod: dict[tuple[int, str], float] = {}
+    for pin in gang.pins:
+        if (machine := charged.get(pin.claim)) is None:
+            continue
+        kind = id(machine.weights), pin.pod_set
+        if (part := of_pod.get(kind)) is None:
+            part = of_pod[kind] = machine.weights.part_of(gang.pod_set(pin.pod_set).requests)
+        parts[pin.claim] = parts.get(pin.claim, 0.0) + part * pin.count
+    return sum([charged[claim].usd_h * min(1.0, part) for claim, part in parts.items()])
 
 
 _together_usd_h = derived_each(_sum_usd_h)

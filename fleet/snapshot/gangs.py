@@ -435,7 +435,8 @@ class Gang:
 
     def pod_set(self, name: str) -> PodSet:
         """Returns the pod set of that name; one without requests where it has none (`strange_pins`)."""
-        return next((pods for pods in self.pod_sets if pods.name == name), PodSet(name, 0, {}))
+        found = next((pods for pods in self.pod_sets if pods.name == name), None)
+        return PodSet(name, 0, {}) if found is None else found
 
     @property
     def strange_pins(self) -> Sequence[str]:
