@@ -124,10 +124,11 @@ class FreeCapacity:
         there = (of_label[section] for section in self._sections() if section in of_label)
         return [of_section[self.value] for of_section in there if self.value in of_section]
 
-    def kept_for_nobody(self, *, standing: bool, leaving: bool) -> "SlotBuckets | None":
-        """The slots of one section that any gang may use; None where they have no room."""
-        found = self.index.sections(self.state, ANYWHERE).get((standing, leaving, ANYBODY), {}).get("")
-        return found if found is not None and found.total else None
+    def kept_for_nobody(self, *, standing: bool) -> list["SlotBuckets"]:
+        """The slots with room that any gang may use: those that stay, then those that are to leave."""
+        of_all = self.index.sections(self.state, ANYWHERE)
+        found = (of_all[it][""] for leaving in (False, True) if (it := (standing, leaving, ANYBODY)) in of_all)
+        return [buckets for buckets in found if buckets.total]
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""

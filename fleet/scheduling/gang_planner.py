@@ -353,10 +353,9 @@ def _best_for_one(free: FreeCapacity, gang: str) -> NodeSlot | None:
     """Returns the slot for one pod that stands anywhere; None where there is no room."""
     if free.keeps(gang):
         return next(best_first((*standing(free, gang), free.among(gang, standing=False))), None)
-    for leaving in (False, True):
-        if (open_to_all := free.kept_for_nobody(standing=True, leaving=leaving)) is not None:
-            return next(open_to_all.best(1))[2]
-    coming = [it for leaving in (False, True) if (it := free.kept_for_nobody(standing=False, leaving=leaving))]
+    if there := free.kept_for_nobody(standing=True):
+        return next(there[0].best(1))[2]
+    coming = free.kept_for_nobody(standing=False)
     if len(coming) < 2:
         return next(coming[0].best(1))[2] if coming else None
     return next(best_first((free.among(gang, standing=False),)))
