@@ -246,7 +246,7 @@ class Mirror:
         claimable = _claimable(self.index, self.claim_templates.view, self.device_classes.view)
         self.pod_index.claim(held_by_pods(self.index, devices), self.pods.current, claimable)
         self.pod_index.settle()
-        shared = shared_claims(self.index, self.device_claims.view, devices, self.pods.current)
+        shared = shared_claims(self.index, self.device_claims.view, devices, self.pods.current, self.nodes.view)
         tables = {name: table.view for name, table in self.works.items()}
         numbered = numbered_pods(self.index, tables[_STATEFUL], self.pod_index.job_pods, self.gangs.view)
         tables[_STATEFUL] = numbered.jobs

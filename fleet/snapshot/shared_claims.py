@@ -21,7 +21,7 @@ from fleet.snapshot.constraints import PodAffinityTerm, UnsupportedConstraint
 from fleet.snapshot.device_claims import AllocatedClaim, ClaimableDevices, ClaimTemplate, claim_of, pods_with_claims
 from fleet.snapshot.devices import ClusterDevices, DeviceClaim
 from fleet.snapshot.gangs import LABEL_VALUE_MAX, ClaimRef, Gang, Job, PodSet, workload_name
-from fleet.snapshot.nodes import Pod
+from fleet.snapshot.nodes import Node, Pod
 from model.index import Index, derived, derived_each
 from model.labels import HOSTNAME, SHARED_CLAIM
 from model.upstream.selectors import LabelSelectorRequirement
@@ -31,8 +31,8 @@ class SharedClaim(NamedTuple):
     """A `SharedClaim` is a ResourceClaim that pods may share: what it asks, and where it has that."""
 
     asks: ClaimTemplate
-    node: str = ""
-    """Where its devices are; empty = it has none."""
+    host: str = ""
+    """Label `kubernetes.io/hostname` of the machine where its devices are; empty = it has none."""
     holder: str = ""
     """`namespace/workload` of the gang of the first pod it is reserved for, or that pod; empty = that is not there."""
 
@@ -43,17 +43,25 @@ NONE_SHARED: Final[SharedClaims] = MappingProxyType({})
 
 
 def shared_claims(
-    index: Index, claims: Mapping[str, AllocatedClaim], devices: ClusterDevices, pods: Mapping[str, Pod]
+    index: Index,
+    claims: Mapping[str, AllocatedClaim],
+    devices: ClusterDevices,
+    pods: Mapping[str, Pod],
+    nodes: Mapping[str, Node],
 ) -> SharedClaims:
     """Returns the claims that pods may share. `pods` are all, by `namespace/name`."""
     named = _shareable(index, claims)
     if not named:
         return NONE_SHARED
-    nodes = _nodes_of_claims(index, devices)
+    hosts = {key: _host(name, nodes.get(name)) for key, name in _nodes_of_claims(index, devices).items()}
     return _settled(
         index,
-        {key: SharedClaim(asks, nodes.get(key, ""), _holder(pods.get(pod))) for key, (asks, pod) in named.items()},
+        {key: SharedClaim(asks, hosts.get(key, ""), _holder(pods.get(pod))) for key, (asks, pod) in named.items()},
     )
+
+
+def _host(name: str, node: Node | None) -> str:
+    return node.labels.get(HOSTNAME, name) if node is not None else name
 
 
 @derived(1)
@@ -83,9 +91,9 @@ def shared_ref(pods: PodSet | None) -> ClaimRef | None:
     return refs[0] if len(refs) == 1 else None
 
 
-def _held_to(pods: PodSet, node: str) -> PodSet:
+def _held_to(pods: PodSet, host: str) -> PodSet:
     """Returns pods whose shared claim has devices of a node: they go there, and ask for none of their own."""
-    return replace(pods, node_selector={**pods.node_selector, HOSTNAME: node})
+    return replace(pods, node_selector={**pods.node_selector, HOSTNAME: host})
 
 
 def _refused(pods: PodSet, *problems: UnsupportedConstraint) -> PodSet:
@@ -159,8 +167,8 @@ def _sharing_pods(
         claim, (first, *others) = shared.get(name), sharers
         if claim is None:
             found |= {it.key: it.asking(_refused(it.shape, _not_there(it.ref, it.pod.namespace))) for it in sharers}
-        elif claim.node:
-            found |= {it.key: it.asking(_held_to(it.shape, claim.node)) for it in sharers}
+        elif claim.host:
+            found |= {it.key: it.asking(_held_to(it.shape, claim.host)) for it in sharers}
         else:
             found[first.key] = _first_of_claim(first, claim.asks, known, others)
             for it in sharers if name in of_gangs else others:
@@ -246,8 +254,8 @@ def _with_shared_claim(
         it for it in job.pod_sets if (ref := shared_ref(it)) and f"{it.namespace}/{ref.claim}" == name and it.count
     ]
     ref = next(filter(None, map(shared_ref, sharers)))
-    if claim is not None and claim.node and claim.holder and not _holds(job, claim):
-        return _each_changed(job, sharers, partial(_held_to, node=claim.node))
+    if claim is not None and claim.host and claim.holder and not _holds(job, claim):
+        return _each_changed(job, sharers, partial(_held_to, host=claim.host))
     problems: Sequence[UnsupportedConstraint] = _against_sharing(job, sharers, ref, claim, first)
     if claim is not None and not problems:
         asked, problems = claim_of(ref, claim.asks, known)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.snapshot import Gang, Job, Pod, PodSet
+from fleet.snapshot import Gang, Job, Node, Pod, PodSet
 from fleet.snapshot.affinity import near_each_other
 from fleet.snapshot.device_claims import (
     NO_CLAIMS,
@@ -196,8 +196,22 @@ def test_a_claim_is_where_its_devices_are_and_of_the_gang_of_its_first_pod() -> 
     lone = replace(foreign_pod("lone", ""), namespace="n")
     known = {"n/pod": replace(lone, name="pod", workload="w"), "n/lone": lone}
     devices = cluster_devices(index, slices, claims)
-    assert shared_claims(index, claims, devices, known) == {
-        "n/a": SharedClaim(ASKS, "n1", "n/w"),
+    nodes = {
+        "n1": Node(
+            "n1",
+            "u",
+            "",
+            {"kubernetes.io/hostname": "host-1"},
+            (),
+            {},
+            ready=True,
+            unschedulable=False,
+            created_at_s=0.0,
+        )
+    }
+    assert shared_claims(index, claims, devices, known, {}).get("n/a") == SharedClaim(ASKS, "n1", "n/w")
+    assert shared_claims(index, claims, devices, known, nodes) == {
+        "n/a": SharedClaim(ASKS, "host-1", "n/w"),
         "n/b": SharedClaim(ASKS),
         "n/c": SharedClaim(ASKS, "", "n/lone"),
     }
