@@ -29,6 +29,16 @@ def _garbage_is_collected() -> Iterator[None]:
     gc.set_threshold(*_THRESHOLD)
 
 
+@pytest.fixture
+def deep_texts() -> None:
+    """Nothing is collected while a text is read that uses up the stack: finalizers of other tests' garbage fail there.
+
+    pytest makes a failure of that, of whichever test it comes in.
+    """
+    gc.collect()
+    gc.disable()
+
+
 @pytest.fixture(autouse=True)
 def _logs_are_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Commands set the log up once for their process; run in a test's process, neither that nor caches outlive it."""

@@ -149,6 +149,7 @@ def test_a_warning_is_not_lost_for_its_time(time):
         event("AWS Health Event", {"service": "EC2", "eventTypeCategory": "scheduledChange"}, source="aws.health"),
     ],
 )
+@pytest.mark.usefixtures("deep_texts")
 def test_what_cannot_be_parsed_says_so(body):
     with pytest.raises(UnparsableNotice):
         parse_notice(body, "m", RECEIVED_S)

@@ -157,6 +157,7 @@ def test_a_refusal_says_why_and_what_to_do(make: MakeWorld, case: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b'{"message": 3}', b"\xff\xfe", b"[" * 200_000])
 @pytest.mark.parametrize(("status", "wanted"), [(403, ForgeError), (404, ForgeError), (503, ForgeUnreachable)])
+@pytest.mark.usefixtures("deep_texts")
 def test_a_refusal_of_somebody_in_between(make: MakeWorld, body: bytes, status: int, wanted: type) -> None:
     error = refused(make, ForgeFault(status, {"Content-Type": "text/html"}, (body,)))
     assert isinstance(error, ForgeUnreachable) is (wanted is ForgeUnreachable)
@@ -216,6 +217,7 @@ def test_a_malformed_answer_is_an_error(kind: AdapterKind, make: MakeWorld, case
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b"\xff", b'["\\ud800"]', b"[" * 200_000, b'[{"x":' * 100_000])
+@pytest.mark.usefixtures("deep_texts")
 def test_what_is_no_json_is_an_error(make: MakeWorld, body: bytes) -> None:
     error = refused(make, ForgeFault(200, _JSON, (body,)))
     assert "cannot be read" in str(error)

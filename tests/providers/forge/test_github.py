@@ -209,6 +209,7 @@ def test_the_details_of_a_refusal_are_told(make_world: MakeWorld) -> None:
     "body", [b"", b"<html>Bad Gateway</html>", b"[1]", b'{"message": 3}', b"\xff\xfe", b'{"errors":' + b"[" * 200_000]
 )
 @pytest.mark.parametrize(("status", "kind"), [(403, ForgeError), (503, ForgeUnreachable)])
+@pytest.mark.usefixtures("deep_texts")
 def test_a_refusal_of_somebody_in_between(make_world: MakeWorld, body: bytes, status: int, kind: type) -> None:
     world = make_world()
     world.server.fail(ForgeFault(status, {"Content-Type": "text/html"}, (body,)))
@@ -453,6 +454,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("case", MALFORMED)
+@pytest.mark.usefixtures("deep_texts")
 def test_a_malformed_answer_is_an_error(make_world: MakeWorld, case: str) -> None:
     world = make_world()
     answer = saying(MALFORMED[case])
@@ -466,6 +468,7 @@ def test_a_malformed_answer_is_an_error(make_world: MakeWorld, case: str) -> Non
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b"\xff", b'["\\ud800"]', b"[NaN]"])
+@pytest.mark.usefixtures("deep_texts")
 def test_what_is_no_json_is_an_error(make_world: MakeWorld, body: bytes) -> None:
     world = make_world()
     world.server.fail(ForgeFault(200, _JSON, (body,)))

@@ -382,6 +382,7 @@ def test_one_bad_object_hides_no_other() -> None:
 @pytest.mark.parametrize(
     "garbage", [b"<html>\n", b'{"type":"ADDED"}\n', b"\xff\xfe\n", b'{"type":"ADDED","object":}\n', DEEP]
 )
+@pytest.mark.usefixtures("deep_texts")
 def test_a_garbage_line_does_not_end_the_stream(garbage: bytes) -> None:
     lines = event("ADDED", pod("c", 102)) + garbage + event("ADDED", pod("d", 103))
     with scripted(LIST, watch(lines, then="hang")) as server, reflecting(server.url) as reflection:

@@ -94,6 +94,7 @@ def test_bodies(body: bytes, media: str, value: Any) -> None:
         (b"nonsense", MEDIA_TYPE, StoreBadRequest),
     ],
 )
+@pytest.mark.usefixtures("deep_texts")
 def test_bad_bodies(body: bytes, media: str, error: type[ApiError]) -> None:
     with pytest.raises(error):
         decoded(body, media)
