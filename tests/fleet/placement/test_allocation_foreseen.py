@@ -1,5 +1,6 @@
 """What is foreseen of claims on a machine is what the simulated scheduler allocates, claim by claim."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -10,7 +11,12 @@ from fleet.placement.device_allocator import DeviceAllocator, DevicesInUse
 from fleet.snapshot.device_claims import ClaimableDevices, cluster_devices, pods_with_claims
 from fleet.snapshot.gangs import ClaimRef, PodSet
 from model.index import Index
-from providers.kube.objects.devices import decode_claim_template, decode_device_class, decode_device_slice
+from providers.kube.objects.devices import (
+    decode_allocated_claim,
+    decode_claim_template,
+    decode_device_class,
+    decode_device_slice,
+)
 from tests.providers.sim.controllers.dra.test_allocation import Devices, device
 from tests.providers.sim.controllers.world import Obj
 
@@ -38,15 +44,38 @@ TOLERATIONS = [
 SELECTORS = [f"{ATTRIBUTES}.model == 'big'", f"{ATTRIBUTES}.index > 1", f"{ATTRIBUTES}.index < 3"]
 
 
+POLICIES = [
+    None,
+    {"default": "0", "validRange": {"min": "0", "max": "8Gi", "step": "1Mi"}},
+    {"default": "8Gi", "validRange": {"min": "1Mi", "max": "8Gi", "step": "1Mi"}},
+    {"default": "2Gi", "validRange": {"min": "1Gi", "step": "3Gi"}},
+    {"default": "1Gi", "validValues": ["1Gi", "4Gi"]},
+]
+SHARES = {"value": "3", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "2", "step": "1"}}}
+
+
+@st.composite
+def capacities(draw: st.DrawFn) -> Obj:
+    """What there is of a GPU, and whether several may have it."""
+    value = draw(st.sampled_from(["4Gi", "8Gi"]))
+    if not draw(st.booleans()):
+        return {"capacity": {"memory": {"value": value}}}
+    policy = draw(st.sampled_from(POLICIES))
+    found: Obj = {"memory": {"value": value, **({"requestPolicy": policy} if policy else {})}}
+    if draw(st.booleans()):
+        found["shares"] = SHARES
+    return {"allowMultipleAllocations": True, "capacity": found}
+
+
 @st.composite
 def gpus(draw: st.DrawFn) -> list[Obj]:
-    """Up to six GPUs, some with taints."""
+    """Up to six GPUs, some with taints, some for several claims."""
     found = []
     for n in range(draw(st.integers(1, 6))):
         model, parent = draw(st.sampled_from(["big", "small"])), draw(st.sampled_from(["p", "q"]))
         taints = draw(st.lists(st.sampled_from(TAINTS), unique_by=lambda it: str(it["key"]), max_size=2))
         made = device(f"gpu-{n}", type="gpu", model=model, parent=parent, index=n)
-        found.append(made | ({"taints": taints} if taints else {}))
+        found.append(made | draw(capacities()) | ({"taints": taints} if taints else {}))
     return found
 
 
@@ -61,6 +90,9 @@ def ways(draw: st.DrawFn) -> Obj:
     selectors = draw(st.lists(st.sampled_from(SELECTORS), max_size=1))
     if selectors:
         asked["selectors"] = [{"cel": {"expression": text}} for text in selectors]
+    asked_of = {"memory": st.sampled_from(["1", "1Gi", "1500Mi", "3Gi", "5Gi"]), "shares": st.sampled_from(["1", "2"])}
+    if wanted := draw(st.fixed_dictionaries({}, optional=asked_of)):
+        asked["capacity"] = {"requests": wanted}
     tolerations = draw(st.lists(st.sampled_from(TOLERATIONS), max_size=2, unique_by=str))
     return asked | ({"tolerations": tolerations} if tolerations else {})
 
@@ -96,11 +128,21 @@ def test_each_claim_gets_what_was_foreseen(devices: list[Obj], asked: list[Obj])
         pods = PodSet("main", 1, {}, namespace="n", resource_claims=(ClaimRef("p", "c", read.name),))
         joined = pods_with_claims(pods, ClaimableDevices({read.key: read}, {KNOWN.name: KNOWN}))
         assert joined.unsupported == ()
-        before = set(use.taken)
+        before = Counter(had(use))
         foreseen = allocator.allocate(use, joined.constraints.devices)
         given_ = scheduler.take(*claim["requests"], constraints=claim.get("constraints", []))
         assert foreseen == (given_ is not None), claim
-        assert sorted(name for *_, name in use.taken - before) == sorted(given_ or ())
+        assert sorted((Counter(had(use)) - before).elements()) == sorted(given_ or ())
+        allocated = [decode_allocated_claim(raw(it)).devices for it in stored(scheduler, "resourceclaims")]
+        known = DevicesInUse(machine)
+        known.take_known(it for devices in allocated for it in devices)
+        assert (known.taken, known.shared, known.counted) == (use.taken, use.shared, use.counted)
+
+
+def had(use: DevicesInUse) -> list[str]:
+    """The devices that somebody has, as often as they are had."""
+    shared = [name for (*_, name), parts in use.shared.items() for _ in parts]
+    return [*(name for *_, name in use.taken), *shared]
 
 
 def stored(scheduler: Devices, resource: str) -> list[Obj]:

@@ -19,7 +19,7 @@ from fleet.snapshot.device_claims import (
     pods_with_claims,
     without_undecided,
 )
-from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
+from fleet.snapshot.devices import AllocatedDevice, Device, DeviceAsk, RequestedDevices
 from fleet.snapshot.gangs import ClaimRef, Slice
 from model.index import Index
 from model.kinds import Taint
@@ -173,7 +173,10 @@ def test_nodes_of_the_driver_offer_their_devices_and_pods_have_theirs() -> None:
         Index(),
         {"a": first._replace(devices=(*first.devices, broken)), "b": slice_of("b", "gpu-0", node="n2")},
     )
-    claims = {"n/x": AllocatedClaim("n", "x", "pod", ((G, "n1", "gpu-1"),)), "n/y": AllocatedClaim("n", "y")}
+    claims = {
+        "n/x": AllocatedClaim("n", "x", "pod", (AllocatedDevice((G, "n1", "gpu-1")),)),
+        "n/y": AllocatedClaim("n", "y"),
+    }
     devices = cluster_devices(index, slices, claims)
     nodes = {"n1": node("n1"), "n2": node("n2", dra="false"), "n3": node("n3")}
     found = nodes_with_devices(index, nodes, devices)
