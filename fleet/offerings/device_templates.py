@@ -7,6 +7,8 @@ capability and memory. What only the machine knows (UUIDs, buses, the version of
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 from fleet.mig.layouts import pool_layouts
@@ -17,6 +19,7 @@ from fleet.snapshot.devices import (
     PROFILE,
     TYPE,
     AttributeValue,
+    ConsumableCapacity,
     CounterSet,
     Device,
     DeviceVersion,
@@ -38,6 +41,7 @@ _CUT_WITHOUT_RESET: Final = (9, 0)
 """From this compute capability on the driver cuts GPUs as they are claimed; others stay in the mode they were born in.
 """
 _MIB: Final = 1024**2
+_MEMORY: Final = f"{GPU_DRIVER}/memory"
 _MANY: Final = 99
 """As many engines as the tables give models of which they never bind."""
 
@@ -51,8 +55,9 @@ def machine_devices(
     """
     if pool.spec.sharing.dra is None or not machine.allocatable.get(GPU_RESOURCE, 0):
         return None
-    cut = pool_layouts(fleet, pool).get(layout)
-    return _machine_devices(index, machine, cut, "dynamic" if pool.spec.sharing.dynamic_mig else "static")
+    cut, dra = pool_layouts(fleet, pool).get(layout), pool.spec.sharing.dra
+    found = _machine_devices(index, machine, cut, "dynamic" if dra.dynamic_mig else "static")
+    return found if dra.consumable_shares is None else _shared_devices(index, found, dra.consumable_shares)
 
 
 @derived(1024)
@@ -70,6 +75,28 @@ def _machine_devices(_index: Index, machine: InstanceType, layout: MigLayout | N
     cuts = _profiles(layout, models, count)
     devices = (device for n in range(count) for device in _card(n, cuts.get(n), common, machine.gpu_memory_mib))
     return MachineDevices((CHANNEL, *devices))
+
+
+@derived(1024)
+def _shared_devices(_index: Index, machine: MachineDevices, shares: str | int) -> MachineDevices:
+    """Returns a machine whose devices several claims may have: so many, or as many as its memory is for, or any number.
+
+    Source: the driver's `consumable_shares.go`.
+    """
+    return replace(machine, devices=tuple(_shared(it, shares) for it in machine.devices))
+
+
+def _shared(device: Device, shares: str | int) -> Device:
+    if device.driver != GPU_DRIVER:
+        return device
+    memory, unit = Fraction(device.capacity[_MEMORY]), Fraction(_MIB)
+    if shares == "memory":
+        return replace(device, parts={_MEMORY: ConsumableCapacity(memory, memory, (), unit, memory, unit)})
+    parts = {_MEMORY: ConsumableCapacity(memory, Fraction(0), (), Fraction(0), memory, unit)}
+    if isinstance(shares, int):
+        one, every = Fraction(1), Fraction(shares)
+        parts[f"{GPU_DRIVER}/shares"] = ConsumableCapacity(every, one, (), one, every, one)
+    return replace(device, parts=parts)
 
 
 def _common(
@@ -104,7 +131,7 @@ def _profiles(
 
 
 def _device(name: str, attributes: Mapping[str, AttributeValue], memory_mib: int) -> Device:
-    return Device(GPU_DRIVER, "", name, attributes, {f"{GPU_DRIVER}/memory": memory_mib * _MIB})
+    return Device(GPU_DRIVER, "", name, attributes, {_MEMORY: memory_mib * _MIB})
 
 
 def _card(

@@ -4,7 +4,6 @@ What a request asks and is not honoured is told with its path: nothing is left o
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,7 +26,8 @@ from fleet.snapshot.devices import (
     RequestedDevices,
     full_name,
 )
-from model.quantity import canonical_amount, parse_quantity
+from model.quantity import canonical_amount
+from providers.kube.objects.amounts import exact_amount
 from providers.kube.objects.nodes import taint_of
 from providers.kube.objects.pod_templates import WireToleration, tolerations_of
 from providers.kube.objects.shapes import Owner, Wire, WireTaint
@@ -256,15 +256,15 @@ def _device(driver: str, pool: str, found: _SliceDevice) -> Device:
 
 def _consumable(found: _DeviceCapacity) -> ConsumableCapacity:
     """What claims may take of a capacity. Of a policy without valid values or range any amount may be taken."""
-    value, policy = _exact(found.value), found.request_policy or _RequestPolicy()
+    value, policy = exact_amount(found.value), found.request_policy or _RequestPolicy()
     bounds = policy.valid_range or _ValidRange()
     return ConsumableCapacity(
         value,
-        None if policy.default is None else _exact(policy.default),
-        tuple(sorted(map(_exact, policy.valid_values or ()))),
-        _exact(bounds.min),
-        None if bounds.max is None else _exact(bounds.max),
-        _exact(bounds.step),
+        None if policy.default is None else exact_amount(policy.default),
+        tuple(sorted(map(exact_amount, policy.valid_values or ()))),
+        exact_amount(bounds.min),
+        None if bounds.max is None else exact_amount(bounds.max),
+        exact_amount(bounds.step),
     )
 
 
@@ -272,10 +272,6 @@ def _attribute(found: _DeviceAttribute) -> AttributeValue:
     if found.version is not None:
         return DeviceVersion(found.version)
     return next((value for value in (found.string, found.truth, found.number) if value is not None), "")
-
-
-def _exact(value: str | int) -> Fraction:
-    return max(parse_quantity(value), Fraction(0))
 
 
 def _amounts(found: Mapping[str, _DeviceAmount | _DeviceCapacity] | None) -> dict[str, int]:
@@ -297,7 +293,7 @@ def decode_allocated_claim(raw: bytes | Raw) -> AllocatedClaim:
 def _allocated(found: _DeviceResult) -> AllocatedDevice:
     """A device, or with the id of a share what was given of one."""
     taken = (found.consumed_capacity or {}).items()
-    parts = {full_name(found.driver, name): _exact(value) for name, value in taken}
+    parts = {full_name(found.driver, name): exact_amount(value) for name, value in taken}
     return AllocatedDevice((found.driver, found.pool, found.device), parts if found.share_id is not None else None)
 
 
@@ -346,7 +342,7 @@ def _ask(found: _WireDeviceAsk, name: str, path: str, refused: list[UnsupportedC
         0 if every else max(1, count),
         tolerations=tolerations_of(found.tolerations),
         every=every,
-        capacity=tuple((name, _exact(value)) for name, value in sorted(_requested(found).items())),
+        capacity=tuple((name, exact_amount(value)) for name, value in sorted(_requested(found).items())),
     )
 
 
