@@ -19,12 +19,13 @@ from fleet.offerings.reservations import offer_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Node, Snapshot
 from fleet.snapshot.affinity import DISRUPTED, FOR_GANGS, UNREGISTERED, is_ephemeral
+from fleet.snapshot.devices import MachineDevices
 from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
 from fleet.snapshot.seats import starting_gang
 from model import labels
 from model.changed import changed
 from model.fleet import Fleet
-from model.kinds import NodeTemplate
+from model.kinds import NodePool, NodeTemplate
 from model.pools import pool_hashes
 
 REGISTRATION_TIMEOUT_S = 15 * 60.0
@@ -77,7 +78,7 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
         return  # what is being written on the node counts when the API has taken it
     elif is_unregistered(node):
         yield registration(fleet, snapshot, claim, node)
-    elif not (missing := _not_initialised(fleet, claim, node)):
+    elif not (missing := _not_initialised(fleet, snapshot, claim, node)):
         if starting_gang(snapshot, claim) and FOR_GANGS.key not in {it.key for it in node.taints}:
             yield PatchNode(node.name, add_taints=(FOR_GANGS,))
         emptied_at_s = 0.0 if claim.name in machines_held(snapshot) else now
@@ -149,7 +150,7 @@ def _changed(fleet: Fleet, claim: Claim) -> bool:
     return bought is not None and now is not None and bought.version == now.version and bought.hash != now.hash
 
 
-def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
+def _not_initialised(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> str:
     """Returns what a node still lacks before it is initialised; empty when nothing (Karpenter `initialization.go`)."""
     if not node.ready:
         return "the node is not ready"
@@ -157,4 +158,15 @@ def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
     startup = {taint.key for taint in claim.startup_taints_by(pool.spec.template if pool else NodeTemplate())}
     if stays := next((taint.key for taint in node.taints if taint.key in startup or is_ephemeral(taint)), ""):
         return f"taint {stays} is still there"
-    return owed(claim, node)
+    return owed(claim, node) or _not_shared(pool, claim, snapshot.devices.machines.get(node.name))
+
+
+def _not_shared(pool: NodePool | None, claim: Claim, devices: MachineDevices | None) -> str:
+    """Returns that the driver gives no parts of devices where the pool says so; else empty.
+
+    Pods that ask for parts would be sent there in vain, and for the next machine after it.
+    """
+    dra = pool.spec.sharing.dra if pool else None
+    if dra is None or dra.consumable_shares is None or claim.adopts or devices is None or devices.shares:
+        return ""
+    return f"no device is for several claims, and the pool has sharing.dra.consumableShares {dra.consumable_shares}"

@@ -139,13 +139,18 @@ def test_the_bill_of_parts_is_that_of_the_machine(tmp_path: Path) -> None:
     assert parts == pytest.approx(dict.fromkeys("abcdefgh", 1 / 8), rel=0.1), "each counts as one of four GPUs"
 
 
-def test_XXX() -> None:
-    scene = scene_of("", shared_by("2", limits={"nodes": 9}))
+def test_a_machine_whose_driver_does_not_share_as_the_pool_says_is_not_ready() -> None:
+    scene = scene_of("", shared_by("2"))
     scene.sim.submit(template("share", part(shares="1")))
-    scene.sim.submit(claiming("b", "share", pods=4))
-    for _ in range(12):
-        scene.sim.advance(300)
-        print("XX", scene.bought(), scene.story())
+    scene.sim.submit(claiming("a", "share", pods=4))
+
+    def told() -> list[str]:
+        return [it.disruption.message for it in scene.sim.claims().values() if it.disruption is not None]
+
+    scene.until(told, 3600, "the machine is given up")
+    assert "sharing.dra.consumableShares 2" in told()[0]
+    assert scene.state("a") != "Admitted"
+    assert scene.bought() == 1
 
 
 @pytest.mark.slow
