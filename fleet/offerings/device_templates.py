@@ -41,6 +41,8 @@ _CUT_WITHOUT_RESET: Final = (9, 0)
 """From this compute capability on the driver cuts GPUs as they are claimed; others stay in the mode they were born in.
 """
 _MIB: Final = 1024**2
+_REPORTED: Final = Fraction(15, 16)
+"""How much of the memory of a GPU that a type names its driver reports at least: of a T4 15,360 of 16,384 MiB."""
 _MEMORY: Final = f"{GPU_DRIVER}/memory"
 _MANY: Final = 99
 """As many engines as the tables give models of which they never bind."""
@@ -90,6 +92,8 @@ def _shared(device: Device, shares: str | int) -> Device:
     if device.driver != GPU_DRIVER:
         return device
     memory, unit = Fraction(device.capacity[_MEMORY]), Fraction(_MIB)
+    if device.attributes[TYPE] == "gpu":
+        memory = memory * _REPORTED // unit * unit
     if shares == "memory":
         return replace(device, parts={_MEMORY: ConsumableCapacity(memory, memory, (), unit, memory, unit)})
     parts = {_MEMORY: ConsumableCapacity(memory, Fraction(0), (), Fraction(0), memory, unit)}

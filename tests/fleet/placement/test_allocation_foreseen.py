@@ -1,9 +1,11 @@
 """What is foreseen of claims on a machine is what the simulated scheduler allocates, claim by claim."""
 
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +19,11 @@ from providers.kube.objects.devices import (
     decode_device_class,
     decode_device_slice,
 )
+from providers.sim.controllers.dra.devices import announced
+from providers.sim.controllers.gpus import PhysicalGpu
+from tests.fleet.placement.test_device_allocator import machine
 from tests.providers.sim.controllers.dra.test_allocation import Devices, device
+from tests.providers.sim.controllers.dra.test_nvidia_driver import H100
 from tests.providers.sim.controllers.world import Obj
 
 
@@ -148,3 +154,26 @@ def had(use: DevicesInUse) -> list[str]:
 def stored(scheduler: Devices, resource: str) -> list[Obj]:
     found: list[Obj] = scheduler.store.list(scheduler.store.resource(resource, "resource.k8s.io"))
     return found
+
+
+@pytest.mark.parametrize(("shares", "flag"), [(None, ""), ("memory", "memory"), ("unlimited", "unlimited"), (3, "3")])
+def test_what_is_foreseen_of_devices_for_several_claims_is_what_the_driver_publishes_and_less_memory(
+    shares: str | int | None, flag: str
+) -> None:
+    """Of the memory that a type names a driver may report less."""
+    assert H100 is not None
+    said = announced("m", H100, [PhysicalGpu()] * 8, shares=flag)
+    spec = {"driver": G, "pool": {"name": "n"}, "nodeName": "n", "devices": [it for gpu in said.devices for it in gpu]}
+    published = decode_device_slice(raw({"metadata": {"name": "s"}, "spec": spec})).devices
+    foreseen = [it for it in machine(dynamic=False, shares=shares).devices if it.driver == G]
+    assert [it.name for it in foreseen] == [it.name for it in published]
+    memory = f"{G}/memory"
+    for ours, theirs in zip(foreseen, published, strict=True):
+        if ours.parts is None or theirs.parts is None:
+            assert ours.parts is theirs.parts
+            continue
+        assert ours.parts == {**theirs.parts, memory: ours.parts[memory]}
+        assert ours.parts[memory].value <= theirs.parts[memory].value * Fraction(15, 16)
+        for way in ("default", "most"):
+            ends = [getattr(it[memory], way) == it[memory].value for it in (ours.parts, theirs.parts)]
+            assert ends[0] is ends[1]
