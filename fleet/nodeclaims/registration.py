@@ -6,7 +6,7 @@ Karpenter `pkg/controllers/nodeclaim/lifecycle/{registration,initialization,live
 from collections.abc import Iterator
 
 from fleet.actions import Action, CloseClaim, PatchNode, SaveClaim, TagMachine, instance_subject, node_subject
-from fleet.mig.layouts import kept_off, owed
+from fleet.mig.layouts import kept_off, owed, parts_owed
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.nodeclaims.cutting import cut_failed, told_once_more
@@ -19,13 +19,12 @@ from fleet.offerings.reservations import offer_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Node, Snapshot
 from fleet.snapshot.affinity import DISRUPTED, FOR_GANGS, UNREGISTERED, is_ephemeral
-from fleet.snapshot.devices import MachineDevices
 from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
 from fleet.snapshot.seats import starting_gang
 from model import labels
 from model.changed import changed
 from model.fleet import Fleet
-from model.kinds import NodePool, NodeTemplate
+from model.kinds import NodeTemplate
 from model.pools import pool_hashes
 
 REGISTRATION_TIMEOUT_S = 15 * 60.0
@@ -158,15 +157,4 @@ def _not_initialised(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node)
     startup = {taint.key for taint in claim.startup_taints_by(pool.spec.template if pool else NodeTemplate())}
     if stays := next((taint.key for taint in node.taints if taint.key in startup or is_ephemeral(taint)), ""):
         return f"taint {stays} is still there"
-    return owed(claim, node) or _not_shared(pool, claim, snapshot.devices.machines.get(node.name))
-
-
-def _not_shared(pool: NodePool | None, claim: Claim, devices: MachineDevices | None) -> str:
-    """Returns that the driver gives no parts of devices where the pool says so; else empty.
-
-    Pods that ask for parts would be sent there in vain, and for the next machine after it.
-    """
-    dra = pool.spec.sharing.dra if pool else None
-    if dra is None or dra.consumable_shares is None or claim.adopts or devices is None or devices.shares:
-        return ""
-    return f"no device is for several claims, and the pool has sharing.dra.consumableShares {dra.consumable_shares}"
+    return owed(claim, node) or parts_owed(pool, claim, snapshot.devices.machines.get(node.name))

@@ -7,8 +7,6 @@ capability and memory. What only the machine knows (UUIDs, buses, the version of
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from fractions import Fraction
 from typing import Final
 
 from fleet.mig.layouts import pool_layouts
@@ -19,11 +17,11 @@ from fleet.snapshot.devices import (
     PROFILE,
     TYPE,
     AttributeValue,
-    ConsumableCapacity,
     CounterSet,
     Device,
     DeviceVersion,
     MachineDevices,
+    shared_devices,
 )
 from model.fleet import Fleet
 from model.gpu_facts import COMPUTE_CAPABILITIES
@@ -38,12 +36,8 @@ _ARCHITECTURES: Final = (
     *(((8, 0), "Ampere"), ((7, 5), "Turing"), ((7, 0), "Volta")),
 )
 _CUT_WITHOUT_RESET: Final = (9, 0)
-"""From this compute capability on the driver cuts GPUs as they are claimed; others stay in the mode they were born in.
-"""
+"""From this compute capability on the driver cuts GPUs as they are claimed; others stay as they were born."""
 _MIB: Final = 1024**2
-_REPORTED: Final = Fraction(15, 16)
-"""How much of the memory of a GPU that a type names its driver reports at least: of a T4 15,360 of 16,384 MiB."""
-_MEMORY: Final = f"{GPU_DRIVER}/memory"
 _MANY: Final = 99
 """As many engines as the tables give models of which they never bind."""
 
@@ -59,7 +53,7 @@ def machine_devices(
         return None
     cut, dra = pool_layouts(fleet, pool).get(layout), pool.spec.sharing.dra
     found = _machine_devices(index, machine, cut, "dynamic" if dra.dynamic_mig else "static")
-    return found if dra.consumable_shares is None else _shared_devices(index, found, dra.consumable_shares)
+    return shared_devices(index, found, dra.consumable_shares)
 
 
 @derived(1024)
@@ -77,30 +71,6 @@ def _machine_devices(_index: Index, machine: InstanceType, layout: MigLayout | N
     cuts = _profiles(layout, models, count)
     devices = (device for n in range(count) for device in _card(n, cuts.get(n), common, machine.gpu_memory_mib))
     return MachineDevices((CHANNEL, *devices))
-
-
-@derived(1024)
-def _shared_devices(_index: Index, machine: MachineDevices, shares: str | int) -> MachineDevices:
-    """Returns a machine whose devices several claims may have: so many, or as many as its memory is for, or any number.
-
-    Source: the driver's `consumable_shares.go`.
-    """
-    return replace(machine, devices=tuple(_shared(it, shares) for it in machine.devices))
-
-
-def _shared(device: Device, shares: str | int) -> Device:
-    if device.driver != GPU_DRIVER:
-        return device
-    memory, unit = Fraction(device.capacity[_MEMORY]), Fraction(_MIB)
-    if device.attributes[TYPE] == "gpu":
-        memory = memory * _REPORTED // unit * unit
-    if shares == "memory":
-        return replace(device, parts={_MEMORY: ConsumableCapacity(memory, memory, (), unit, memory, unit)})
-    parts = {_MEMORY: ConsumableCapacity(memory, Fraction(0), (), Fraction(0), memory, unit)}
-    if isinstance(shares, int):
-        one, every = Fraction(1), Fraction(shares)
-        parts[f"{GPU_DRIVER}/shares"] = ConsumableCapacity(every, one, (), one, every, one)
-    return replace(device, parts=parts)
 
 
 def _common(
@@ -135,7 +105,7 @@ def _profiles(
 
 
 def _device(name: str, attributes: Mapping[str, AttributeValue], memory_mib: int) -> Device:
-    return Device(GPU_DRIVER, "", name, attributes, {_MEMORY: memory_mib * _MIB})
+    return Device(GPU_DRIVER, "", name, attributes, {f"{GPU_DRIVER}/memory": memory_mib * _MIB})
 
 
 def _card(
@@ -186,6 +156,5 @@ def _engines(model: MigModel, profile: Profile | None) -> dict[str, int]:
     if model.media[2] >= _MANY:
         full = profile is None or "+me" in profile.name or profile.compute_slices == model.compute_slices
         return {"ofa-engines": int(full)}
-    return dict(
-        zip(("decoders", "jpeg-engines", "ofa-engines"), profile.media if profile else model.media, strict=True)
-    )
+    counts = profile.media if profile else model.media
+    return dict(zip(("decoders", "jpeg-engines", "ofa-engines"), counts, strict=True))

@@ -5,11 +5,12 @@ The names are those of `resource.k8s.io/v1`. Attributes and capacities go by the
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from model.index import Index, derived
 from model.kinds import Taint, Toleration
 from model.labels import GPU_RESOURCE
 from model.mig.geometry import resource_name
@@ -156,6 +157,37 @@ class MachineDevices:
     def tainted(self) -> Resources:
         """Returns resource -> how many more there are for claims that tolerate their taints."""
         return _counted(device for device in self.devices if device.taints)
+
+
+_MEMORY: Final = f"{GPU_DRIVER}/memory"
+_REPORTED: Final = Fraction(15, 16)
+"""How much of the memory of a GPU that a type names its driver reports at least: of a T4 15,360 of 16,384 MiB."""
+
+
+@derived(1024)
+def shared_devices(_index: Index, machine: MachineDevices, shares: str | int | None) -> MachineDevices:
+    """Returns a machine that is to come whose devices so many claims may have, or as many as `memory` allows.
+
+    Or `unlimited`, any number; None = one. Source: the driver's `consumable_shares.go`.
+    """
+    if shares is None:
+        return machine
+    return replace(machine, devices=tuple(_shared(it, shares) for it in machine.devices))
+
+
+def _shared(device: Device, shares: str | int) -> Device:
+    if device.driver != GPU_DRIVER:
+        return device
+    memory, unit = Fraction(device.capacity[_MEMORY]), Fraction(1024**2)
+    if device.attributes[TYPE] == "gpu":
+        memory = memory * _REPORTED // unit * unit
+    if shares == "memory":
+        return replace(device, parts={_MEMORY: ConsumableCapacity(memory, memory, (), unit, memory, unit)})
+    parts = {_MEMORY: ConsumableCapacity(memory, Fraction(0), (), Fraction(0), memory, unit)}
+    if isinstance(shares, int):
+        one, every = Fraction(1), Fraction(shares)
+        parts[f"{GPU_DRIVER}/shares"] = ConsumableCapacity(every, one, (), one, every, one)
+    return replace(device, parts=parts)
 
 
 def _counted(devices: Iterable[Device]) -> Resources:
