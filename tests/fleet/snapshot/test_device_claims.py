@@ -1,6 +1,7 @@
 """Claims are joined with their templates and classes, and counted; slices and allocations with nodes and pods."""
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -103,9 +104,10 @@ def test_what_cannot_be_counted_is_refused_with_its_path(asks: tuple[DeviceAsk, 
         ((ask(name="r/a", count=1), ask(name="r/b", count=4)), {"cpu": 1000, "nvidia.com/gpu": 4}),
         ((ask(name="r/a", count=2), ask("named", name="r/b")), {"cpu": 1000}),
         ((ask(name="r/a"), channel("r/b")), {"cpu": 1000}),
+        ((replace(ask(count=2), capacity=(("memory", Fraction(1)),)),), {"cpu": 1000}),
     ],
 )
-def test_machines_are_judged_without_what_alternatives_of_several_resources_count_as(
+def test_machines_are_judged_without_what_alternatives_of_several_resources_and_parts_of_devices_count_as(
     asks: tuple[DeviceAsk, ...], left: dict[str, int]
 ) -> None:
     pods = joined(*asks)
@@ -186,3 +188,14 @@ def test_nodes_of_the_driver_offer_their_devices_and_pods_have_theirs() -> None:
     assert held_by_pods(index, devices) == {"n/pod": {"nvidia.com/gpu": 1}}
     [allocation] = devices.allocated["n1"]
     assert (allocation.claim, allocation.pod) == ("n/x", "n/pod")
+
+
+def test_of_pods_with_parts_of_one_device_the_first_has_it_on_the_machine() -> None:
+    half = AllocatedDevice((G, "n1", "gpu-0"), {f"{G}/memory": Fraction(1)})
+    claims = {f"n/{it}": AllocatedClaim("n", it, f"pod-{it}", (half, half)) for it in ("x", "y")}
+    claims["n/z"] = AllocatedClaim("n", "z", "pod-y", (AllocatedDevice((G, "n1", "gpu-1")),))
+    devices = cluster_devices(Index(), {"a": slice_of("a", "gpu-0", "gpu-1")}, claims)
+    assert held_by_pods(Index(), devices) == {"n/pod-x": {"nvidia.com/gpu": 1}, "n/pod-y": {"nvidia.com/gpu": 1}}
+    del claims["n/z"]
+    devices = cluster_devices(Index(), {"a": slice_of("a", "gpu-0", "gpu-1")}, claims)
+    assert held_by_pods(Index(), devices) == {"n/pod-x": {"nvidia.com/gpu": 1}, "n/pod-y": {}}, "and claims, still"
