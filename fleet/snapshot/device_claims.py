@@ -24,7 +24,6 @@ from fleet.snapshot.devices import (
     DeviceAllocation,
     DeviceAsk,
     DeviceClaim,
-    DeviceId,
     MachineDevices,
     MatchAttribute,
     RequestedDevices,
@@ -173,20 +172,14 @@ def _node_with(devices: MachineDevices, node: Node) -> Node:
 
 @derived(1, steady=True)
 def held_by_pods(_index: Index, devices: ClusterDevices) -> Mapping[str, Resources]:
-    """Returns `namespace/name` of each pod with claimed devices -> what it has of them.
-
-    Of several with parts of one device the first has it: on a machine they have no more than there is.
-    """
+    """Returns `namespace/name` of each pod with claimed devices -> what it has of them; a part counts as a device."""
     found: dict[str, Counter[str]] = {}
-    counted: set[DeviceId] = set()
     for node, allocations in devices.allocated.items():
         known = devices.machines[node].by_id
         for each in allocations:
             if each.pod:
-                theirs = {it.id for it in each.devices if it.id in known} - counted
-                resources = (known[it].resource for it in theirs)
-                found.setdefault(each.pod, Counter()).update(it for it in resources if it)
-                counted |= theirs
+                counted = (known[it.id].resource for it in each.devices if it.id in known)
+                found.setdefault(each.pod, Counter()).update(it for it in counted if it)
     return {pod: dict(amounts) for pod, amounts in sorted(found.items())}
 
 

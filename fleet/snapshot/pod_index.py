@@ -46,13 +46,13 @@ class PodIndex:
         self._claimable = claimable
         for key in differing(self._devices, held):
             if (pod := pods.get(key)) is not None:
-                before, now = self._devices.get(key), held.get(key)
+                before, now = self._devices.get(key, {}), held.get(key, {})
                 self._change(key, self._having(pod, before), self._having(pod, now))
         self._devices = held
 
-    def _having(self, pod: Pod | None, devices: Resources | None) -> Pod | None:
+    def _having(self, pod: Pod | None, devices: Resources) -> Pod | None:
         """Returns a pod with its claimed devices among what it takes and, of no gang, asks."""
-        if pod is None or devices is None:
+        if pod is None or not devices:
             return pod
         more = {name: pod.requests.get(name, 0) + amount for name, amount in devices.items()}
         shape = pod.shape and pods_with_claims(pod.shape, self._claimable)

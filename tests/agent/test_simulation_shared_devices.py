@@ -112,6 +112,24 @@ def test_ordinary_pods_and_gangs_share_a_gpu() -> None:
     assert gang.timeouts == 0
 
 
+def test_ordinary_pods_that_quota_counts_count_as_a_gpu_each_while_they_run() -> None:
+    fleet = files(
+        pool("l4", types=(G6,), sharing={"dra": {"consumableShares": "memory"}}, serves=["Gangs", "Pods"]),
+        team(quotas={"l4": {"nvidia.com/gpu": 3}}, ordinaryPodsQueue="t"),
+        queue(flavors=("l4",)),
+    )
+    scene = scene_of("memory", fleet)
+    scene.sim.submit(template("part", part("5Gi")))
+    alone(scene, "p", "part")
+    alone(scene, "q", "part")
+    scene.sim.submit(claiming("two", "part", pods=2))
+    scene.sim.advance(300)
+    assert scene.state("two") == "Pending"
+    scene.runs(claiming("one", "part"))
+    assert given(scene) == ["gpu-0"] * 3
+    scene.settle()
+
+
 def test_a_driver_that_shares_without_the_pool_saying_so_serves_parts_where_its_machines_stand() -> None:
     scene = scene_of("memory", shared_by("memory", told=False))
     scene.sim.submit(template("part", part("10Gi")))
