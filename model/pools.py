@@ -92,7 +92,10 @@ def _shared(pool: NodePool) -> dict[str, object]:
     found: dict[str, object] = {
         name: way and way.model_dump(mode="json", exclude_defaults=True) for name, way in ways.items()
     }
-    return found if sharing.dra is None else found | {"dra": sharing.dra.model_dump(mode="json", exclude_defaults=True)}
+    if sharing.dra is None:
+        return found
+    # how many claims may have a device the driver is told, and no machine is born with it
+    return found | {"dra": sharing.dra.model_dump(mode="json", exclude_defaults=True, exclude={"consumable_shares"})}
 
 
 @derived()

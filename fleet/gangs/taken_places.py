@@ -122,13 +122,18 @@ def _overbooked(snapshot: Snapshot, node: Node) -> str:
 
 
 def _shortfall(snapshot: Snapshot, node: Node) -> dict[str, int]:
-    """Returns by how much they want more, of the resources of which they do."""
+    """Returns by how much they want more, of the resources of which they do.
+
+    Of devices that claims share nothing can be said by amounts: pods with parts count as more of them than there are.
+    """
     asked = Counter(snapshot.foreign_use.get(node.name, {}))
     claim = claims_by_node(snapshot).get(node.name)
     for gang in machines_held(snapshot).get(claim.name if claim is not None else node.name, ()):
         for resource, amount in _asked_for(snapshot, gang, node):
             asked[resource] += amount
-    more = {it: amount - node.allocatable.get(it, 0) for it, amount in asked.items()}
+    devices = snapshot.devices.machines.get(node.name)
+    shared = devices.amounts if devices is not None and devices.shares else {}
+    more = {it: amount - node.allocatable.get(it, 0) for it, amount in asked.items() if it not in shared}
     return {it: amount for it, amount in more.items() if amount > 0}
 
 

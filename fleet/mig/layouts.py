@@ -10,6 +10,7 @@ from typing import Final
 
 from fleet.snapshot import Claim, CutOrder, InstanceType, Node, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS, tolerates
+from fleet.snapshot.devices import MachineDevices
 from model import labels
 from model.fleet import Fleet
 from model.kinds import MigLayout, NodePool
@@ -98,6 +99,17 @@ def owed(claim: Claim, node: Node) -> str:
     if claim.layout:
         return _cut_owed(claim, node) or _devices_owed(claim, node)
     return _devices_owed(claim, node) or _gpus_owed(claim, node)
+
+
+def parts_owed(pool: NodePool | None, claim: Claim, devices: MachineDevices | None) -> str:
+    """Returns that the driver gives no parts of devices where the pool says so; else empty.
+
+    Pods that ask for parts would be started there in vain, and on the next machine after it.
+    """
+    dra = pool.spec.sharing.dra if pool else None
+    if dra is None or dra.consumable_shares is None or claim.adopts or devices is None or devices.shares:
+        return ""
+    return f"no device is for several claims, and the pool has sharing.dra.consumableShares {dra.consumable_shares}"
 
 
 def kept_off(snapshot: Snapshot, claim: Claim, node: Node) -> bool:

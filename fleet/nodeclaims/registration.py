@@ -6,7 +6,7 @@ Karpenter `pkg/controllers/nodeclaim/lifecycle/{registration,initialization,live
 from collections.abc import Iterator
 
 from fleet.actions import Action, CloseClaim, PatchNode, SaveClaim, TagMachine, instance_subject, node_subject
-from fleet.mig.layouts import kept_off, owed
+from fleet.mig.layouts import kept_off, owed, parts_owed
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.nodeclaims.cutting import cut_failed, told_once_more
@@ -77,7 +77,7 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
         return  # what is being written on the node counts when the API has taken it
     elif is_unregistered(node):
         yield registration(fleet, snapshot, claim, node)
-    elif not (missing := _not_initialised(fleet, claim, node)):
+    elif not (missing := _not_initialised(fleet, snapshot, claim, node)):
         if starting_gang(snapshot, claim) and FOR_GANGS.key not in {it.key for it in node.taints}:
             yield PatchNode(node.name, add_taints=(FOR_GANGS,))
         emptied_at_s = 0.0 if claim.name in machines_held(snapshot) else now
@@ -149,7 +149,7 @@ def _changed(fleet: Fleet, claim: Claim) -> bool:
     return bought is not None and now is not None and bought.version == now.version and bought.hash != now.hash
 
 
-def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
+def _not_initialised(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> str:
     """Returns what a node still lacks before it is initialised; empty when nothing (Karpenter `initialization.go`)."""
     if not node.ready:
         return "the node is not ready"
@@ -157,4 +157,4 @@ def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
     startup = {taint.key for taint in claim.startup_taints_by(pool.spec.template if pool else NodeTemplate())}
     if stays := next((taint.key for taint in node.taints if taint.key in startup or is_ephemeral(taint)), ""):
         return f"taint {stays} is still there"
-    return owed(claim, node)
+    return owed(claim, node) or parts_owed(pool, claim, snapshot.devices.machines.get(node.name))

@@ -21,6 +21,7 @@ from fleet.snapshot.devices import (
     Device,
     DeviceVersion,
     MachineDevices,
+    shared_devices,
 )
 from model.fleet import Fleet
 from model.gpu_facts import COMPUTE_CAPABILITIES
@@ -35,8 +36,7 @@ _ARCHITECTURES: Final = (
     *(((8, 0), "Ampere"), ((7, 5), "Turing"), ((7, 0), "Volta")),
 )
 _CUT_WITHOUT_RESET: Final = (9, 0)
-"""From this compute capability on the driver cuts GPUs as they are claimed; others stay in the mode they were born in.
-"""
+"""From this compute capability on the driver cuts GPUs as they are claimed; others stay as they were born."""
 _MIB: Final = 1024**2
 _MANY: Final = 99
 """As many engines as the tables give models of which they never bind."""
@@ -51,8 +51,9 @@ def machine_devices(
     """
     if pool.spec.sharing.dra is None or not machine.allocatable.get(GPU_RESOURCE, 0):
         return None
-    cut = pool_layouts(fleet, pool).get(layout)
-    return _machine_devices(index, machine, cut, "dynamic" if pool.spec.sharing.dynamic_mig else "static")
+    cut, dra = pool_layouts(fleet, pool).get(layout), pool.spec.sharing.dra
+    found = _machine_devices(index, machine, cut, "dynamic" if dra.dynamic_mig else "static")
+    return shared_devices(index, found, dra.consumable_shares)
 
 
 @derived(1024)
@@ -155,6 +156,5 @@ def _engines(model: MigModel, profile: Profile | None) -> dict[str, int]:
     if model.media[2] >= _MANY:
         full = profile is None or "+me" in profile.name or profile.compute_slices == model.compute_slices
         return {"ofa-engines": int(full)}
-    return dict(
-        zip(("decoders", "jpeg-engines", "ofa-engines"), profile.media if profile else model.media, strict=True)
-    )
+    counts = profile.media if profile else model.media
+    return dict(zip(("decoders", "jpeg-engines", "ofa-engines"), counts, strict=True))

@@ -7,12 +7,14 @@ steps, and then there is no place. Source: `k8s.io/dynamic-resource-allocation/s
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import tolerates
 from fleet.snapshot.devices import (
     NO_DEVICES,
+    AllocatedDevice,
     ClusterDevices,
     CounterSet,
     Device,
@@ -21,6 +23,7 @@ from fleet.snapshot.devices import (
     DeviceId,
     MachineDevices,
     MatchAttribute,
+    Parts,
     RequestedDevices,
 )
 from model.index import Index, derived
@@ -40,25 +43,45 @@ class DevicesInUse:
 
     machine: MachineDevices
     taken: set[DeviceId] = field(default_factory=set)
+    shared: dict[DeviceId, tuple[Parts, ...]] = field(default_factory=dict)
+    """What is taken of devices that several claims have parts of."""
     counted: dict[tuple[CounterSet, str], int] = field(default_factory=dict)
 
-    def take(self, device: Device, sign: int = 1) -> None:
-        """Takes a device, or gives it back (-1)."""
-        (self.taken.add if sign > 0 else self.taken.discard)(device.id)
+    def take(self, device: Device, parts: Parts | None = None) -> None:
+        """Takes a device, or parts of one that claims share."""
+        if parts is None:
+            self.taken.add(device.id)
+        else:
+            self.shared[device.id] = (*self.shared.get(device.id, ()), parts)
+        if len(self.shared.get(device.id, ())) <= 1:
+            self._count(device, 1)
+
+    def give_back(self, device: Device) -> None:
+        """Gives back a device, or of one that claims share what was taken last."""
+        others = self.shared.pop(device.id, ())[:-1]
+        self.taken.discard(device.id)
+        if others:
+            self.shared[device.id] = others
+        else:
+            self._count(device, -1)
+
+    def _count(self, device: Device, sign: int) -> None:
         for counters, amounts in device.consumes.items():
             for name, amount in amounts.items():
                 self.counted[counters, name] = self.counted.get((counters, name), 0) + sign * amount
 
-    def take_known(self, ids: Iterable[DeviceId]) -> None:
+    def take_known(self, allocated: Iterable[AllocatedDevice]) -> None:
         """Takes what an allocation names, as far as it is of this machine."""
-        for it in ids:
-            if (device := self.machine.by_id.get(it)) is not None and it not in self.taken:
-                self.take(device)
+        for it in allocated:
+            if (device := self.machine.by_id.get(it.id)) is not None and it.id not in self.taken:
+                self.take(device, it.parts)
 
-    def allows(self, device: Device) -> bool:
-        """Whether a device, and the counters that it takes from, are free."""
+    def allows(self, device: Device, parts: Parts | None = None) -> bool:
+        """Whether a device, or parts of it, and the counters that it takes from, are free."""
         if device.id in self.taken:
             return False
+        if others := self.shared.get(device.id, ()):
+            return parts is not None and _together(device, (*others, parts))
         for counters, amounts in device.consumes.items():
             there = self.machine.counters.get(counters, {})
             for name, amount in amounts.items():
@@ -68,7 +91,15 @@ class DevicesInUse:
 
     def copy(self) -> "DevicesInUse":
         """Returns what may be taken from without this one."""
-        return DevicesInUse(self.machine, set(self.taken), dict(self.counted))
+        return DevicesInUse(self.machine, set(self.taken), dict(self.shared), dict(self.counted))
+
+
+def _together(device: Device, taken: Sequence[Parts]) -> bool:
+    """Whether a device has so much."""
+    return all(
+        sum((it.get(name, Fraction(0)) for it in taken), Fraction(0)) <= capacity.value
+        for name, capacity in (device.parts or {}).items()
+    )
 
 
 @dataclass(slots=True)
@@ -79,7 +110,8 @@ class DeviceAllocator:
     """Selector and what of a device it reads -> whether it selects it; None = that cannot be said."""
     _selectors: dict[str, object] = field(default_factory=dict)
     _matching: dict[
-        tuple[int, tuple[str, ...], tuple[Toleration, ...], int], tuple[MachineDevices, Sequence[Device] | None]
+        tuple[int, tuple[str, ...], tuple[Toleration, ...], tuple[tuple[str, Fraction], ...], int],
+        tuple[MachineDevices, Sequence[Device] | None],
     ] = field(default_factory=dict)
     _fits: dict[tuple[int, tuple[DeviceClaim, ...], int], tuple[MachineDevices, int]] = field(default_factory=dict)
 
@@ -96,13 +128,16 @@ class DeviceAllocator:
     def by_amounts(self, machine: MachineDevices, claims: tuple[DeviceClaim, ...]) -> bool:
         """Returns whether pods with these claims find theirs on a machine wherever its amounts suffice.
 
-        That is so where each request is met by all devices that count as its resource, which share nothing.
+        That is so where each request is met by all devices that count as its resource, which share nothing and are not
+        shared.
         """
-        if machine.counters or any(claim.constraints for claim in claims):
+        if machine.counters or machine.shares or any(claim.constraints for claim in claims):
             return False
         asks = [request.asks for claim in claims for request in claim.requests]
         return all(
-            len(ways) == 1 and list(self.matching(machine, ways[0]) or ()) == _counted_as(machine, ways[0].resource)
+            len(ways) == 1
+            and not ways[0].capacity
+            and list(self.matching(machine, ways[0]) or ()) == _counted_as(machine, ways[0].resource)
             for ways in asks
         )
 
@@ -123,7 +158,8 @@ class DeviceAllocator:
         return f"no machine has devices for all requests of a pod together (claims {names})"
 
     def _could(self, machine: MachineDevices, ask: DeviceAsk) -> bool:
-        return len(self.matching(machine, ask) or ()) >= max(1, ask.count)
+        devices = self.matching(machine, ask) or ()
+        return len(devices) >= max(1, ask.count) or any(it.parts is not None for it in devices)
 
     def allocate(self, use: DevicesInUse, claims: Sequence[DeviceClaim]) -> bool:
         """Takes devices for one pod, or nothing where there are not enough."""
@@ -137,14 +173,17 @@ class DeviceAllocator:
         """Returns the devices that meet a request, and whose taints it tolerates, in order.
 
         None where a selector fails: then nothing is allocated. Of all that are asked for none are there where one has a
-        taint that is not tolerated, or where they are more or fewer than were counted.
+        taint that is not tolerated or less of a capacity than is asked, or where they are more or fewer than were
+        counted.
         """
-        key = id(machine), ask.selectors, ask.tolerations, ask.count if ask.every else -1
+        key = id(machine), ask.selectors, ask.tolerations, ask.capacity, ask.count if ask.every else -1
         if key not in self._matching:
             verdicts = [(device, self._meets(device, ask.selectors)) for device in machine.devices]
             failed = any(verdict is None for _, verdict in verdicts)
             meeting = [device for device, verdict in verdicts if verdict]
-            borne = [it for it in meeting if tolerates(it.taints, ask.tolerations)]
+            borne = [
+                it for it in meeting if tolerates(it.taints, ask.tolerations) and it.taken_by(ask.capacity) is not None
+            ]
             if ask.every and not len(meeting) == len(borne) == (ask.count or len(meeting)):
                 borne = []
             found = None if failed else borne
@@ -196,24 +235,28 @@ class _Search:
         if not missing:
             return self.meet(at + 1)
         claim, use = self.wanted[at][0], self.use
-        for n in range(start, len(devices) - missing + 1):
+        for n in range(start, len(devices) if use.machine.shares else len(devices) - missing + 1):
             self._step()
             device = devices[n]
-            if not use.allows(device) or not all(self._agrees(it, claim, ask, device) for it in claim.constraints):
+            parts = device.taken_by(ask.capacity) if device.parts is not None else None
+            if not use.allows(device, parts):
                 continue
-            use.take(device)
+            if not all(self._agrees(it, claim, ask, device) for it in claim.constraints):
+                continue
+            use.take(device, parts)
             self.picked.append((claim, ask.name, device))
-            if self._pick(at, ask, devices, n + 1, missing - 1):
+            again = parts is not None and not ask.every  # a request may have several parts of one device
+            if self._pick(at, ask, devices, n if again else n + 1, missing - 1):
                 return True
             self.picked.pop()
-            use.take(device, -1)
+            use.give_back(device)
         return False
 
     def _step(self) -> None:
         self.steps -= 1
         if self.steps < 0:
             while self.picked:
-                self.use.take(self.picked.pop()[2], -1)
+                self.use.give_back(self.picked.pop()[2])
             raise _Exhausted
 
     def _agrees(self, rule: MatchAttribute, claim: DeviceClaim, ask: DeviceAsk, device: Device) -> bool:
@@ -235,7 +278,7 @@ def _is_about(rule: MatchAttribute, request: str) -> bool:
     return not rule.requests or request in rule.requests or request.partition("/")[0] in rule.requests
 
 
-Holders = Callable[[str], Iterable[tuple[PodSet | None, tuple[DeviceId, ...]]]]
+Holders = Callable[[str], Iterable[tuple[PodSet | None, tuple[AllocatedDevice, ...]]]]
 """Node -> what is allocated there, and to pods of which set; None = of none that stands anywhere."""
 
 

@@ -24,7 +24,7 @@ from fleet.placement.plan import Recut
 from fleet.reasons import Reason
 from fleet.snapshot import FOR_PODS, Claim, ClaimState, Gang, GangState, Node, Pod, PodSet, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS
-from fleet.snapshot.devices import DeviceId
+from fleet.snapshot.devices import AllocatedDevice
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
 from model import labels
@@ -136,14 +136,14 @@ def who_stands_where(
     return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling, held, repel=repel, devices=devices)
 
 
-def _allocated(snapshot: Snapshot, node: str) -> Iterator[tuple[PodSet | None, tuple[DeviceId, ...]]]:
+def _allocated(snapshot: Snapshot, node: str) -> Iterator[tuple[PodSet | None, tuple[AllocatedDevice, ...]]]:
     """Yields what is allocated on a node, and to pods of which set; those of no gang have none.
 
     What was allocated to a pod that is gone is free as soon as its claim is.
     """
     there = {pod.key for table in (snapshot.node_pods, snapshot.daemon_pods) for pod in table.get(node, ())}
     sets = _claiming_sets(snapshot.index, snapshot.gang_pods, snapshot.gangs)
-    found: dict[object, tuple[PodSet | None, list[DeviceId]]] = {}
+    found: dict[object, tuple[PodSet | None, list[AllocatedDevice]]] = {}
     for each in snapshot.devices.allocated.get(node, ()):
         holder = sets.get((each.pod, each.claim)) or sets.get((each.pod, ""))
         if holder is not None or not each.pod or each.pod in there:

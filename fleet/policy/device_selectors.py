@@ -1,8 +1,8 @@
 """Reads CEL selectors of devices, as `resource.k8s.io/v1` has them, and asks them of devices.
 
-`device` has `driver`, `attributes` and `capacity`, both by domain and name. Beside the standard functions there are
-`quantity`, `semver`, `compareTo`, `isGreaterThan`, `isLessThan` and `lowerAscii`; a selector that needs another one is
-refused when it is read. Source: `k8s.io/dynamic-resource-allocation/cel`.
+`device` has `driver`, `allowMultipleAllocations`, `attributes` and `capacity`, the last two by domain and name. Beside
+the standard functions there are `quantity`, `semver`, `compareTo`, `isGreaterThan`, `isLessThan` and `lowerAscii`; a
+selector that needs another one is refused when it is read. Source: `k8s.io/dynamic-resource-allocation/cel`.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,8 @@ class DeviceSelector:
     def reads(self, device: Device) -> tuple[object, ...]:
         """Returns what of a device it may look at: it is the same of two devices of which this is the same."""
         named = (*device.attributes.items(), *device.capacity.items())
-        return device.driver, *((name, value) for name, value in named if name.rpartition("/")[2] in self._text)
+        shared = device.parts is not None
+        return device.driver, shared, *((name, value) for name, value in named if name.rpartition("/")[2] in self._text)
 
 
 def _value(device: Device) -> celtypes.MapType:
@@ -86,6 +87,7 @@ def _value(device: Device) -> celtypes.MapType:
             celtypes.StringType("driver"): celtypes.StringType(device.driver),
             celtypes.StringType("attributes"): _by_domain(device.attributes),
             celtypes.StringType("capacity"): _by_domain(device.capacity),
+            celtypes.StringType("allowMultipleAllocations"): celtypes.BoolType(device.parts is not None),
         }
     )
 

@@ -17,13 +17,13 @@ from fleet.snapshot.devices import (
     GPU_DRIVER,
     MIG_CLASS,
     NO_DEVICES,
+    AllocatedDevice,
     ClusterDevices,
     CounterSet,
     Device,
     DeviceAllocation,
     DeviceAsk,
     DeviceClaim,
-    DeviceId,
     MachineDevices,
     MatchAttribute,
     RequestedDevices,
@@ -90,7 +90,7 @@ class AllocatedClaim(NamedTuple):
     name: str
     pod: str = ""
     """Name of the pod it is reserved for, or was made for."""
-    devices: tuple[DeviceId, ...] = ()
+    devices: tuple[AllocatedDevice, ...] = ()
     asks: ClaimTemplate | None = None
     """What it asks, where it was made for no pod alone."""
 
@@ -124,7 +124,7 @@ def _allocated(
     at = {device: node for node, found in machines.items() for device in found.by_id}
     allocated: dict[str, list[DeviceAllocation]] = {}
     for key, claim in sorted(claims.items()):
-        for node in sorted({at[device] for device in claim.devices if device in at}):
+        for node in sorted({at[it.id] for it in claim.devices if it.id in at}):
             allocated.setdefault(node, []).append(DeviceAllocation(key, claim.pod_key, claim.devices))
     return {node: tuple(found) for node, found in sorted(allocated.items())}
 
@@ -172,13 +172,13 @@ def _node_with(devices: MachineDevices, node: Node) -> Node:
 
 @derived(1, steady=True)
 def held_by_pods(_index: Index, devices: ClusterDevices) -> Mapping[str, Resources]:
-    """Returns `namespace/name` of each pod with claimed devices -> what it has of them."""
+    """Returns `namespace/name` of each pod with claimed devices -> what it has of them; a part counts as a device."""
     found: dict[str, Counter[str]] = {}
     for node, allocations in devices.allocated.items():
         known = devices.machines[node].by_id
         for each in allocations:
             if each.pod:
-                counted = (known[device].resource for device in each.devices if device in known)
+                counted = (known[it.id].resource for it in each.devices if it.id in known)
                 found.setdefault(each.pod, Counter()).update(it for it in counted if it)
     return {pod: dict(amounts) for pod, amounts in sorted(found.items())}
 

@@ -5,10 +5,12 @@ The names are those of `resource.k8s.io/v1`. Attributes and capacities go by the
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from model.index import Index, derived
 from model.kinds import Taint, Toleration
 from model.labels import GPU_RESOURCE
 from model.mig.geometry import resource_name
@@ -37,6 +39,42 @@ CounterSet = tuple[str, str, str]
 """Driver, pool and name of a set of counters that partitions of one device share."""
 
 
+Parts = Mapping[str, Fraction]
+"""Capacity by its full name -> how much of it."""
+
+
+class ConsumableCapacity(NamedTuple):
+    """A `ConsumableCapacity` is how much there is of a capacity, and what amounts of it claims may take."""
+
+    value: Fraction
+    default: Fraction | None = None
+    """What is taken where nothing is asked; None = all of it."""
+    values: tuple[Fraction, ...] = ()
+    """What may be taken, in order; empty = any amount within the range."""
+    least: Fraction = Fraction(0)
+    most: Fraction | None = None
+    step: Fraction = Fraction(0)
+    """From the least on; 0 = none."""
+
+    def taken(self, asked: Fraction | None) -> Fraction | None:
+        """Returns what who asks for so much takes, rounded up to what may be taken; None where that is too much.
+
+        Source: `structured/internal/incubating/consumable_capacity.go` (1.36).
+        """
+        if asked is None:
+            found = self.value if self.default is None else self.default
+        elif self.values:
+            if (found := next((it for it in self.values if it >= asked), self.value + 1)) > self.value:
+                return None
+        else:
+            found = max(asked, self.least)
+            if self.step:
+                found = self.least - (self.least - found) // self.step * self.step
+            if self.most is not None and found > self.most:
+                return None
+        return found if found <= self.value else None
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A `Device` is one that a ResourceSlice lists, whole or a partition."""
@@ -51,6 +89,8 @@ class Device:
     """What of which counters is taken while it is allocated (partitionable devices)."""
     taints: tuple[Taint, ...] = ()
     """What keeps claims from it that do not tolerate it: `NoSchedule` and `NoExecute`."""
+    parts: Mapping[str, ConsumableCapacity] | None = None
+    """What claims take parts of where several may have it at once; None = one has all of it."""
 
     @property
     def id(self) -> DeviceId:
@@ -65,6 +105,23 @@ class Device:
         if self.attributes.get(TYPE) == "mig":
             return resource_name(str(self.attributes.get(PROFILE, "")))
         return GPU_RESOURCE if self.attributes.get(TYPE) == "gpu" else ""
+
+    def taken_by(self, asked: Iterable[tuple[str, Fraction]]) -> Parts | None:
+        """Returns what of which capacities a claim takes that asks for so much; of a whole device nothing.
+
+        None where it has no such capacity, or not so much.
+        """
+        wanted = {full_name(self.driver, name): amount for name, amount in asked}
+        if self.parts is None:
+            return None if any(amount > self.capacity.get(name, -1) for name, amount in wanted.items()) else {}
+        found = {name: it.taken(wanted.get(name)) for name, it in self.parts.items()}
+        known = {name: amount for name, amount in found.items() if amount is not None}
+        return known if len(known) == len(found) and wanted.keys() <= known.keys() else None
+
+
+def full_name(driver: str, name: str) -> str:
+    """Returns the full name of an attribute or capacity: without a domain it is of the driver's."""
+    return name if "/" in name else f"{driver}/{name}"
 
 
 CHANNEL: Final = Device(
@@ -87,6 +144,11 @@ class MachineDevices:
         return {device.id: device for device in self.devices}
 
     @cached_property
+    def shares(self) -> bool:
+        """Returns whether claims may have parts of some of them."""
+        return any(device.parts is not None for device in self.devices)
+
+    @cached_property
     def amounts(self) -> Resources:
         """Returns resource -> how many of its devices there are; of partitions that share counters an upper bound."""
         return _counted(device for device in self.devices if not device.taints)
@@ -97,9 +159,48 @@ class MachineDevices:
         return _counted(device for device in self.devices if device.taints)
 
 
+_MEMORY: Final = f"{GPU_DRIVER}/memory"
+_REPORTED: Final = Fraction(15, 16)
+"""How much of the memory of a GPU that a type names its driver reports at least: of a T4 15,360 of 16,384 MiB."""
+
+
+@derived(1024)
+def shared_devices(_index: Index, machine: MachineDevices, shares: str | int | None) -> MachineDevices:
+    """Returns a machine that is to come whose devices so many claims may have, or as many as `memory` allows.
+
+    Or `unlimited`, any number; None = one. Source: the driver's `consumable_shares.go`.
+    """
+    if shares is None:
+        return machine
+    return replace(machine, devices=tuple(_shared(it, shares) for it in machine.devices))
+
+
+def _shared(device: Device, shares: str | int) -> Device:
+    if device.driver != GPU_DRIVER:
+        return device
+    memory, unit = Fraction(device.capacity[_MEMORY]), Fraction(1024**2)
+    if device.attributes[TYPE] == "gpu":
+        memory = memory * _REPORTED // unit * unit
+    if shares == "memory":
+        return replace(device, parts={_MEMORY: ConsumableCapacity(memory, memory, (), unit, memory, unit)})
+    parts = {_MEMORY: ConsumableCapacity(memory, Fraction(0), (), Fraction(0), memory, unit)}
+    if isinstance(shares, int):
+        one, every = Fraction(1), Fraction(shares)
+        parts[f"{GPU_DRIVER}/shares"] = ConsumableCapacity(every, one, (), one, every, one)
+    return replace(device, parts=parts)
+
+
 def _counted(devices: Iterable[Device]) -> Resources:
     found = Counter(device.resource for device in devices)
     return {resource: count for resource, count in sorted(found.items()) if resource}
+
+
+class AllocatedDevice(NamedTuple):
+    """An `AllocatedDevice` is a device that a claim was given, or what it was given of one."""
+
+    id: DeviceId
+    parts: Parts | None = None
+    """None = all of it."""
 
 
 class DeviceAllocation(NamedTuple):
@@ -109,7 +210,7 @@ class DeviceAllocation(NamedTuple):
     """`namespace/name`."""
     pod: str
     """`namespace/name` of the first pod it is reserved for, or was made for; empty = nobody's."""
-    devices: tuple[DeviceId, ...]
+    devices: tuple[AllocatedDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +229,8 @@ class DeviceAsk:
     """Of taints of devices."""
     every: bool = False
     """Whether it asks for all of a machine (`allocationMode: All`): `count` is how many that are; 0 = not known yet."""
+    capacity: tuple[tuple[str, Fraction], ...] = ()
+    """How much of which capacities of each of them (`capacity.requests`)."""
 
 
 class RequestedDevices(NamedTuple):
@@ -165,13 +268,20 @@ class DeviceClaim(NamedTuple):
 
     @property
     def undecided(self) -> Resources:
-        """Returns what of its amounts stands for alternatives of several resources: it gets one of them."""
-        return _summed(it for it in self.requests if len({ask.resource for ask in it.asks}) > 1)
+        """Returns what of its amounts may not be what it takes of a machine.
+
+        Of alternatives of several resources it gets one, and where it asks for capacities it may get part of a device.
+        """
+        return _summed(it for it in self.requests if len({ask.resource for ask in it.asks}) > 1 or _asks_parts(it))
 
     @property
     def joins(self) -> bool:
         """Returns whether it claims a channel of a ComputeDomain, so that its pods have to be of one NVLink domain."""
         return any(ask.device_class == CHANNEL_CLASS for request in self.requests for ask in request.asks)
+
+
+def _asks_parts(request: RequestedDevices) -> bool:
+    return any(ask.capacity for ask in request.asks)
 
 
 def _summed(requests: Iterable[RequestedDevices]) -> Resources:

@@ -104,6 +104,9 @@ class DraSharing(Spec):
 
     dynamic_mig: Bool = False
     """Whether the driver cuts GPUs when slices are claimed (its gate `DynamicMIG`); no MigLayout goes with it."""
+    consumable_shares: Literal["unlimited", "memory"] | Annotated[int, Strict(), Field(ge=1, le=1024)] | None = None
+    """How many claims may have one device at once, as the driver's `--consumable-shares` says on these machines: so
+    many, as many as ask for no more `memory` than it has, or `unlimited`. Unset = one."""
 
 
 class Sharing(Spec):

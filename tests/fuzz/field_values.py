@@ -270,6 +270,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
 UNDRAWN: Mapping[tuple[str, str], str] = {
     ("MigSharing", "recutIdleGpus"): "no readings are drawn, without which it moves nothing",
     ("DraSharing", "dynamicMig"): "no work that is drawn claims devices",
+    ("DraSharing", "consumableShares"): "the same",
     ("GuardRails", "*"): "they stop revisions, and move nothing; made-up fleets have none",
     ("NodePoolSpec", "deletion"): "a rail: it stops revisions that do not confirm it",
     ("TeamSpec", "deletion"): "a rail: it stops revisions that do not confirm it",

@@ -83,6 +83,7 @@ def test_dra_changes_the_hash_of_pools_that_say_it_alone() -> None:
         return pool_hash(FleetBuilder().pool(sharing=said).build().node_pools["h100"])
 
     assert len({hashed(), hashed(dra={}), hashed(dra={"dynamicMig": True})}) == 3
+    assert hashed(dra={"consumableShares": 4}) == hashed(dra={}), "the driver is told, and no machine is born with it"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,8 @@ def test_dra_changes_the_hash_of_pools_that_say_it_alone() -> None:
         ({"dra": {}, "timeSlicing": four()}, "timeSlicing and mps are the device plugin's"),
         ({"dra": {}, "mps": four()}, "timeSlicing and mps are the device plugin's"),
         ({"dra": {"dynamicMig": True}, "mig": {"layouts": ["x"]}}, "leave mig out"),
+        ({"dra": {"consumableShares": 0}}, "greater than or equal to 1"),
+        ({"dra": {"consumableShares": "half"}}, "'unlimited' or 'memory'"),
     ],
 )
 def test_what_does_not_go_with_dra(said: dict[str, Any], words: str) -> None:

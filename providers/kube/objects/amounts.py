@@ -4,15 +4,20 @@ Equal objects share one mapping: the JSON text of the resources is the key, so t
 shapes almost none has its quantities parsed. Callers never change what they get.
 """
 
+from fractions import Fraction
 from functools import lru_cache
+from math import ceil
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from fleet.snapshot.limit_ranges import AdmittedPod, ContainerAmounts, PodAmounts, admitted, containers_total
-from model.quantity import Resources, canonical_resources
+from model.quantity import MAX_AMOUNT, Resources, canonical_resources, parse_quantity
 
 NO_RESOURCES: Resources = {}
+_FINEST: Final = 10**9
+"""Quantities are kept in billionths at the finest."""
 _POD_LEVEL = frozenset({"cpu", "memory"})
 _HUGE_PAGES = "hugepages-"
 Container = tuple[bool, bytes]
@@ -26,6 +31,17 @@ class _Requirements(Struct, frozen=True, gc=False):
 
 _requirements = msgspec.json.Decoder(_Requirements)
 _list = msgspec.json.Decoder(dict[str, str | int] | None)
+
+
+def exact_amount(value: str | int) -> Fraction:
+    """A quantity as Kubernetes keeps it, not below 0; raises `InvalidQuantity`."""
+    found = min(max(parse_quantity(value), Fraction(0)), Fraction(MAX_AMOUNT))
+    return Fraction(ceil(found * _FINEST), _FINEST)
+
+
+def amount_text(amount: Fraction) -> str:
+    """The quantity that is read as such an amount again."""
+    return str(amount) if amount.denominator == 1 else f"{amount * _FINEST}n"
 
 
 def raw_bytes(raw: Raw) -> bytes:

@@ -18,7 +18,7 @@ from fleet.snapshot.constraints import (
 )
 from fleet.snapshot.devices import DeviceAsk, DeviceClaim, MatchAttribute, RequestedDevices
 from providers.kube.objects.affinities import PREFERRED, REQUIRED, affinity_and_spread
-from providers.kube.objects.amounts import raw_bytes
+from providers.kube.objects.amounts import amount_text, exact_amount, raw_bytes
 from providers.kube.objects.label_selectors import selector_object
 from providers.kube.objects.node_terms import node_term_object
 from providers.kube.objects.pod_templates import WireToleration, toleration_object, tolerations_of
@@ -45,6 +45,7 @@ class _DeviceAsk(Wire, frozen=True):
     resource: str = ""
     tolerations: list[WireToleration] | None = None
     every: bool = False
+    capacity: dict[str, str | int] | None = None
 
 
 class _DeviceRequest(Wire, frozen=True):
@@ -135,6 +136,7 @@ def _ask_object(ask: DeviceAsk) -> JsonObject:
         resource=ask.resource,
         tolerations=[toleration_object(it) for it in ask.tolerations],
         every=ask.every,
+        capacity={name: amount_text(amount) for name, amount in ask.capacity},
     )
 
 
@@ -155,6 +157,7 @@ def _ask_from(found: _DeviceAsk) -> DeviceAsk:
         found.resource,
         tolerations_of(found.tolerations),
         found.every,
+        tuple((name, exact_amount(value)) for name, value in sorted((found.capacity or {}).items())),
     )
 
 

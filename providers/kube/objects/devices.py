@@ -14,16 +14,20 @@ from fleet.snapshot.affinity import HARD_EFFECTS
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.device_claims import AllocatedClaim, ClaimTemplate, DeviceClass, PublishedDevices
 from fleet.snapshot.devices import (
+    GPU_DRIVER,
+    AllocatedDevice,
     AttributeValue,
+    ConsumableCapacity,
     CounterSet,
     Device,
     DeviceAsk,
-    DeviceId,
     DeviceVersion,
     MatchAttribute,
     RequestedDevices,
+    full_name,
 )
 from model.quantity import canonical_amount
+from providers.kube.objects.amounts import exact_amount
 from providers.kube.objects.nodes import taint_of
 from providers.kube.objects.pod_templates import WireToleration, tolerations_of
 from providers.kube.objects.shapes import Owner, Wire, WireTaint
@@ -67,6 +71,23 @@ class _DeviceAmount(Wire, frozen=True):
     value: str | int = 0
 
 
+class _ValidRange(Wire, frozen=True):
+    min: str | int = 0
+    max: str | int | None = None
+    step: str | int = 0
+
+
+class _RequestPolicy(Wire, frozen=True):
+    default: str | int | None = None
+    valid_values: list[str | int] | None = None
+    valid_range: _ValidRange | None = None
+
+
+class _DeviceCapacity(Wire, frozen=True):
+    value: str | int = 0
+    request_policy: _RequestPolicy | None = None
+
+
 class _CounterConsumption(Wire, frozen=True):
     counter_set: str
     counters: dict[str, _DeviceAmount] | None = None
@@ -75,7 +96,8 @@ class _CounterConsumption(Wire, frozen=True):
 class _SliceDevice(Wire, frozen=True):
     name: str
     attributes: dict[str, _DeviceAttribute] | None = None
-    capacity: dict[str, _DeviceAmount] | None = None
+    capacity: dict[str, _DeviceCapacity] | None = None
+    allow_multiple_allocations: bool | None = None
     consumes_counters: list[_CounterConsumption] | None = None
     taints: list[WireTaint] | None = None
 
@@ -104,6 +126,10 @@ class _ResourceSlice(Wire, frozen=True):
     spec: _SliceSpec
 
 
+class _AskedCapacity(Wire, frozen=True):
+    requests: dict[str, str | int] | None = None
+
+
 class _WireDeviceAsk(Wire, frozen=True):
     name: str = ""
     device_class_name: str = ""
@@ -112,7 +138,7 @@ class _WireDeviceAsk(Wire, frozen=True):
     count: int | None = None
     admin_access: bool | None = None
     tolerations: list[WireToleration] | None = None
-    capacity: Any = None
+    capacity: _AskedCapacity | None = None
 
 
 class _ClaimRequest(Wire, frozen=True):
@@ -150,6 +176,8 @@ class _DeviceResult(Wire, frozen=True):
     driver: str
     pool: str
     device: str
+    share_id: str | None = field(default=None, name="shareID")
+    consumed_capacity: dict[str, str | int] | None = None
 
 
 class _DeviceResults(Wire, frozen=True):
@@ -216,15 +244,28 @@ def _device(driver: str, pool: str, found: _SliceDevice) -> Device:
         driver,
         pool,
         found.name,
-        {_full_name(driver, name): _attribute(value) for name, value in (found.attributes or {}).items()},
-        {_full_name(driver, name): amount for name, amount in _amounts(found.capacity).items()},
+        {full_name(driver, name): _attribute(value) for name, value in (found.attributes or {}).items()},
+        {full_name(driver, name): amount for name, amount in _amounts(found.capacity).items()},
         consumes,
         tuple(taint_of(it.key, it.value or "", it.effect) for it in found.taints or () if it.effect in HARD_EFFECTS),
+        {full_name(driver, name): _consumable(it) for name, it in (found.capacity or {}).items()}
+        if found.allow_multiple_allocations
+        else None,
     )
 
 
-def _full_name(driver: str, name: str) -> str:
-    return name if "/" in name else f"{driver}/{name}"
+def _consumable(found: _DeviceCapacity) -> ConsumableCapacity:
+    """What claims may take of a capacity. Of a policy without valid values or range any amount may be taken."""
+    value, policy = exact_amount(found.value), found.request_policy or _RequestPolicy()
+    bounds = policy.valid_range or _ValidRange()
+    return ConsumableCapacity(
+        value,
+        None if policy.default is None else exact_amount(policy.default),
+        tuple(sorted(map(exact_amount, policy.valid_values or ()))),
+        exact_amount(bounds.min),
+        None if bounds.max is None else exact_amount(bounds.max),
+        exact_amount(bounds.step),
+    )
 
 
 def _attribute(found: _DeviceAttribute) -> AttributeValue:
@@ -233,7 +274,7 @@ def _attribute(found: _DeviceAttribute) -> AttributeValue:
     return next((value for value in (found.string, found.truth, found.number) if value is not None), "")
 
 
-def _amounts(found: Mapping[str, _DeviceAmount] | None) -> dict[str, int]:
+def _amounts(found: Mapping[str, _DeviceAmount | _DeviceCapacity] | None) -> dict[str, int]:
     return {name: canonical_amount("memory", it.value) for name, it in (found or {}).items()}
 
 
@@ -244,9 +285,16 @@ def decode_allocated_claim(raw: bytes | Raw) -> AllocatedClaim:
     consumers = [it.name for it in status.reserved_for or () if it.resource == "pods"]
     owners = [it.name for it in meta.owner_references or () if it.kind == "Pod" and it.controller]
     results = (status.allocation.devices.results or ()) if status.allocation else ()
-    devices: tuple[DeviceId, ...] = tuple((it.driver, it.pool, it.device) for it in results)
+    devices = tuple(map(_allocated, results))
     shared = None if owners else _asks_of(meta, found.spec, "spec")
     return AllocatedClaim(meta.namespace, meta.name, next(iter((*consumers, *owners)), ""), devices, shared)
+
+
+def _allocated(found: _DeviceResult) -> AllocatedDevice:
+    """A device, or with the id of a share what was given of one."""
+    taken = (found.consumed_capacity or {}).items()
+    parts = {full_name(found.driver, name): exact_amount(value) for name, value in taken}
+    return AllocatedDevice((found.driver, found.pool, found.device), parts if found.share_id is not None else None)
 
 
 def decode_claim_template(raw: bytes | Raw) -> ClaimTemplate:
@@ -294,7 +342,12 @@ def _ask(found: _WireDeviceAsk, name: str, path: str, refused: list[UnsupportedC
         0 if every else max(1, count),
         tolerations=tolerations_of(found.tolerations),
         every=every,
+        capacity=tuple((name, exact_amount(value)) for name, value in sorted(_requested(found).items())),
     )
+
+
+def _requested(found: _WireDeviceAsk) -> Mapping[str, str | int]:
+    return (found.capacity.requests if found.capacity else None) or {}
 
 
 def _refused(found: _WireDeviceAsk, path: str) -> Iterator[UnsupportedConstraint]:
@@ -302,8 +355,10 @@ def _refused(found: _WireDeviceAsk, path: str) -> Iterator[UnsupportedConstraint
         yield UnsupportedConstraint(f"{path}.allocationMode", f"{mode} is not known; say ExactCount or All")
     if found.admin_access:
         yield UnsupportedConstraint(f"{path}.adminAccess", "devices that others use are not counted for anybody")
-    if found.capacity:
-        yield UnsupportedConstraint(f"{path}.capacity", "parts of one device are not supported; claim it whole")
+    for name in sorted(_requested(found)):
+        if name.partition("/")[0] == GPU_DRIVER:
+            words = f"kube-scheduler takes names as they are published: say {name.partition('/')[2]}"
+            yield UnsupportedConstraint(f"{path}.capacity.requests[{name}]", words)
     for n, text in enumerate(_expressions(found.selectors)):
         if words := _unreadable(text):
             yield UnsupportedConstraint(f"{path}.selectors[{n}].cel.expression", words)

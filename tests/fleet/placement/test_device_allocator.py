@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations
 
 import pytest
@@ -26,8 +27,8 @@ H100 = mig_models()["h100-80gb"]
 PARENT = f"{G}/parentUUID"
 
 
-def machine(*, dynamic: bool, kind: str = "p5.48xlarge") -> MachineDevices:
-    spec = {"sharing": {"dra": {"dynamicMig": dynamic}}}
+def machine(*, dynamic: bool, kind: str = "p5.48xlarge", shares: str | int | None = None) -> MachineDevices:
+    spec = {"sharing": {"dra": {"dynamicMig": dynamic, "consumableShares": shares}}}
     document = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": spec}
     pool = NodePool.model_validate(document)
     found = machine_devices(Index(), Fleet(node_pools={"p": pool}), pool, TYPES[kind], "")
@@ -36,11 +37,20 @@ def machine(*, dynamic: bool, kind: str = "p5.48xlarge") -> MachineDevices:
 
 
 WHOLE, CUT = machine(dynamic=False), machine(dynamic=True)
+BY_MEMORY, BY_TWO, UNLIMITED = (machine(dynamic=False, shares=it) for it in ("memory", 2, "unlimited"))
+CUT_BY_TWO = machine(dynamic=True, shares=2)
 
 
 def gpu(count: int = 1, cel: str = "", name: str = "g") -> RequestedDevices:
     selectors = (OF_DRIVER, f"{A}.type == 'gpu'", *([cel] if cel else ()))
     return RequestedDevices(name, (DeviceAsk(name, "gpu.nvidia.com", selectors, count),))
+
+
+def parts(request: RequestedDevices, **amounts: int) -> RequestedDevices:
+    """The request for so much memory (GiB), or so many shares, of each device."""
+    units = {"memory": 2**30, "shares": 1}
+    capacity = tuple((name, Fraction(amount * units.get(name, 1))) for name, amount in amounts.items())
+    return request._replace(asks=tuple(replace(it, capacity=capacity) for it in request.asks))
 
 
 def bearing(request: RequestedDevices, *tolerations: Toleration) -> RequestedDevices:
@@ -111,6 +121,29 @@ def claim(*requests: RequestedDevices, match: str = "", apart: str = "") -> tupl
         (MARKED, claim(bearing(gpu(), Toleration(key="xid", operator="Exists", effect="NoSchedule"))), 6),
         (MARKED, claim(bearing(gpu(8), Toleration(operator="Exists"))), 1),
         (MARKED, claim(gpu(6), bearing(gpu(2, name="h"), Toleration(operator="Exists"))), 1),
+        (WHOLE, claim(parts(gpu(), memory=20)), 8),
+        (WHOLE, claim(parts(gpu(), memory=81)), 0),
+        (WHOLE, claim(parts(gpu(), shares=1)), 0),
+        (BY_MEMORY, claim(gpu()), 8),
+        (BY_MEMORY, claim(parts(gpu(), memory=20)), 24),
+        (BY_MEMORY, claim(parts(gpu(), memory=41)), 8),
+        (BY_MEMORY, claim(parts(gpu(), memory=75)), 8),
+        (BY_MEMORY, claim(parts(gpu(), memory=76)), 0),
+        (BY_MEMORY, claim(parts(gpu(2), memory=30)), 8),
+        (BY_MEMORY, claim(parts(gpu(2), memory=41)), 4),
+        (BY_MEMORY, claim(parts(gpu(2), memory=20), apart=f"{G}/uuid"), 12),
+        (BY_MEMORY, claim(parts(gpu(), memory=30), parts(gpu(name="h"), memory=45), match=f"{G}/uuid"), 8),
+        (BY_MEMORY, claim(parts(gpu(), memory=31), parts(gpu(name="h"), memory=50), match=f"{G}/uuid"), 0),
+        (BY_MEMORY, claim(every(parts(gpu(), memory=37))), 2),
+        (BY_TWO, claim(gpu()), 16),
+        (BY_TWO, claim(parts(gpu(), shares=2)), 8),
+        (BY_TWO, claim(parts(gpu(), shares=3)), 0),
+        (BY_TWO, claim(parts(gpu(), memory=41)), 8),
+        (BY_TWO, claim(gpu(16)), 1),
+        (UNLIMITED, claim(gpu()), 100),
+        (UNLIMITED, claim(parts(gpu(), memory=70)), 8),
+        (CUT_BY_TWO, claim(cut("1g.10gb")), 100),
+        (CUT_BY_TWO, claim(gpu(), cut("7g.80gb")), 8),
     ],
 )
 def test_how_many_pods_a_machine_holds(devices: MachineDevices, claims: tuple[DeviceClaim, ...], pods: int) -> None:
@@ -172,6 +205,8 @@ def test_what_fits_on_one_gpu_is_allocated_as_one_claim(counts: dict[str, int]) 
         (WHOLE, claim(gpu(cel=f"{A}.uuid == 'GPU-5'")), False),
         (WHOLE, claim(gpu(2), match=f"{G}/productName"), False),
         (CUT, claim(gpu(2)), False),
+        (WHOLE, claim(parts(gpu(), memory=20)), False),
+        (BY_TWO, claim(gpu()), False),
     ],
 )
 def test_when_amounts_say_all_that_claims_ask(

@@ -1,6 +1,5 @@
 """A machine takes one pod more where it finds its devices, and so do those whose turn is still to come."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,13 @@ from fleet.placement.neighbours import Neighbours
 from fleet.placement.pod_filter import pod_filter
 from fleet.snapshot import GangState, PodSet
 from fleet.snapshot.constraints import PodConstraints
-from fleet.snapshot.devices import ClusterDevices, DeviceAllocation, DeviceClaim, DeviceId, MachineDevices
+from fleet.snapshot.devices import (
+    AllocatedDevice,
+    ClusterDevices,
+    DeviceAllocation,
+    DeviceClaim,
+    MachineDevices,
+)
 from tests.fleet.placement.test_device_allocator import CUT, WHOLE, claim, cut, gpu
 from tests.support.fleets import gang as gang_of
 from tests.support.fleets import gang_pod, small_fleet
@@ -27,7 +32,8 @@ def pods(name: str, claims: tuple[DeviceClaim, ...]) -> PodSet:
     return PodSet(name, 1, {}, namespace="n", labels=(("of", name),), constraints=PodConstraints(devices=claims))
 
 
-Standing = Iterable[tuple[PodSet, tuple[DeviceId, ...]]]
+def allocated(name: str) -> AllocatedDevice:
+    return AllocatedDevice((G, "", name))
 
 
 def takes(
@@ -37,8 +43,8 @@ def takes(
     machine: MachineDevices = WHOLE,
 ) -> bool:
     """Whether a node takes a pod; of those that stand some have devices, by name, others have none yet."""
-    known = [(of, tuple((G, "", name) for name in names)) for of, names in standing if names]
-    known += [(None, tuple((G, "", name) for name in foreign))] if foreign else []  # type: ignore[list-item]
+    known = [(of, tuple(map(allocated, names))) for of, names in standing if names]
+    known += [(None, tuple(map(allocated, foreign)))] if foreign else []  # type: ignore[list-item]
     there = DevicesThere(ClusterDevices({"n1": machine}), lambda _node: known)
     state = ClusterState(neighbours=Neighbours(devices=there))
     slot = NodeSlot("n1", "n1", "", {}, (), {"pods": 100})
@@ -89,7 +95,9 @@ def test_slices_of_several_sizes_fit_in_every_order() -> None:
 
 
 def test_pods_that_are_taken_off_have_no_devices() -> None:
-    there = DevicesThere(ClusterDevices({"n1": WHOLE}), lambda _node: [(standing, ((G, "", "gpu-0"),))])
+    there = DevicesThere(
+        ClusterDevices({"n1": WHOLE}), lambda _node: [(standing, (AllocatedDevice((G, "", "gpu-0")),))]
+    )
     standing = pods("a", ANY)
     state = ClusterState(neighbours=Neighbours(devices=there))
     slot = NodeSlot("n1", "n1", "", {}, (), {"pods": 100})
@@ -107,7 +115,9 @@ def test_what_a_pod_has_of_several_claims_is_told_together_and_a_shared_claim_is
     carrier = replace(pods("carrier", (shared,)), part_of="own")
     gang = gang_of("g", replace(own, count=2), carrier, state=GangState.ADMITTED)
     given = [("a-0", "a", "gpu-0"), ("shared", "a", "gpu-5"), ("a-1", "a", "gpu-1"), ("other", "x", "gpu-7")]
-    allocated = tuple(DeviceAllocation(f"ns/{it}", f"ns/{pod}", ((G, "", name),)) for it, pod, name in given)
+    allocated = tuple(
+        DeviceAllocation(f"ns/{it}", f"ns/{pod}", (AllocatedDevice((G, "", name)),)) for it, pod, name in given
+    )
     there = [gang_pod(gang, name, of, "n1") for name, of in (("a", "own"), ("b", "own"), ("c", "carrier"))]
     snapshot = replace(
         World(small_fleet()).snapshot(),
@@ -117,7 +127,7 @@ def test_what_a_pod_has_of_several_claims_is_told_together_and_a_shared_claim_is
         devices=ClusterDevices({"n1": WHOLE}, {"n1": allocated}),
     )
     found = who_stands_where(snapshot, {}, {}).devices.allocated("n1")
-    assert [(None if of is None else of.name, [name for *_, name in ids]) for of, ids in found] == [
+    assert [(None if of is None else of.name, [it.id[2] for it in ids]) for of, ids in found] == [
         ("own", ["gpu-0", "gpu-1"]),
         ("carrier", ["gpu-5"]),
     ]

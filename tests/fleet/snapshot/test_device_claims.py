@@ -1,6 +1,7 @@
 """Claims are joined with their templates and classes, and counted; slices and allocations with nodes and pods."""
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from fleet.snapshot.device_claims import (
     pods_with_claims,
     without_undecided,
 )
-from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
+from fleet.snapshot.devices import AllocatedDevice, Device, DeviceAsk, RequestedDevices
 from fleet.snapshot.gangs import ClaimRef, Slice
 from model.index import Index
 from model.kinds import Taint
@@ -103,9 +104,10 @@ def test_what_cannot_be_counted_is_refused_with_its_path(asks: tuple[DeviceAsk, 
         ((ask(name="r/a", count=1), ask(name="r/b", count=4)), {"cpu": 1000, "nvidia.com/gpu": 4}),
         ((ask(name="r/a", count=2), ask("named", name="r/b")), {"cpu": 1000}),
         ((ask(name="r/a"), channel("r/b")), {"cpu": 1000}),
+        ((replace(ask(count=2), capacity=(("memory", Fraction(1)),)),), {"cpu": 1000}),
     ],
 )
-def test_machines_are_judged_without_what_alternatives_of_several_resources_count_as(
+def test_machines_are_judged_without_what_alternatives_of_several_resources_and_parts_of_devices_count_as(
     asks: tuple[DeviceAsk, ...], left: dict[str, int]
 ) -> None:
     pods = joined(*asks)
@@ -173,7 +175,10 @@ def test_nodes_of_the_driver_offer_their_devices_and_pods_have_theirs() -> None:
         Index(),
         {"a": first._replace(devices=(*first.devices, broken)), "b": slice_of("b", "gpu-0", node="n2")},
     )
-    claims = {"n/x": AllocatedClaim("n", "x", "pod", ((G, "n1", "gpu-1"),)), "n/y": AllocatedClaim("n", "y")}
+    claims = {
+        "n/x": AllocatedClaim("n", "x", "pod", (AllocatedDevice((G, "n1", "gpu-1")),)),
+        "n/y": AllocatedClaim("n", "y"),
+    }
     devices = cluster_devices(index, slices, claims)
     nodes = {"n1": node("n1"), "n2": node("n2", dra="false"), "n3": node("n3")}
     found = nodes_with_devices(index, nodes, devices)
@@ -183,3 +188,10 @@ def test_nodes_of_the_driver_offer_their_devices_and_pods_have_theirs() -> None:
     assert held_by_pods(index, devices) == {"n/pod": {"nvidia.com/gpu": 1}}
     [allocation] = devices.allocated["n1"]
     assert (allocation.claim, allocation.pod) == ("n/x", "n/pod")
+
+
+def test_of_pods_with_parts_of_one_device_each_has_one() -> None:
+    half = AllocatedDevice((G, "n1", "gpu-0"), {f"{G}/memory": Fraction(1)})
+    claims = {f"n/{it}": AllocatedClaim("n", it, f"pod-{it}", (half,)) for it in ("x", "y")}
+    devices = cluster_devices(Index(), {"a": slice_of("a", "gpu-0")}, claims)
+    assert held_by_pods(Index(), devices) == {"n/pod-x": {"nvidia.com/gpu": 1}, "n/pod-y": {"nvidia.com/gpu": 1}}

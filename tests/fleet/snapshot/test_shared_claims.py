@@ -18,7 +18,7 @@ from fleet.snapshot.device_claims import (
     cluster_devices,
     pods_with_claims,
 )
-from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
+from fleet.snapshot.devices import AllocatedDevice, Device, DeviceAsk, RequestedDevices
 from fleet.snapshot.gangs import ClaimRef, JobResult, workload_name
 from fleet.snapshot.shared_claims import (
     SharedClaim,
@@ -188,10 +188,10 @@ def test_a_claim_is_where_its_devices_are_and_of_the_gang_of_its_first_pod() -> 
     index, gpu = Index(), Device(G, "n1", "gpu-0", {f"{G}/type": "gpu"})
     slices = {"s": PublishedDevices("s", "n1", G, "n1", 1, 1, (gpu,))}
     claims = {
-        "n/a": AllocatedClaim("n", "a", "pod", (gpu.id,), ASKS),
+        "n/a": AllocatedClaim("n", "a", "pod", (AllocatedDevice(gpu.id),), ASKS),
         "n/b": AllocatedClaim("n", "b", "gone", (), ASKS),
         "n/c": AllocatedClaim("n", "c", "lone", (), ASKS),
-        "n/made-for-one": AllocatedClaim("n", "made-for-one", "pod", (gpu.id,)),
+        "n/made-for-one": AllocatedClaim("n", "made-for-one", "pod", (AllocatedDevice(gpu.id),)),
     }
     lone = replace(foreign_pod("lone", ""), namespace="n")
     known = {"n/pod": replace(lone, name="pod", workload="w"), "n/lone": lone}

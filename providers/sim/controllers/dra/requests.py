@@ -170,8 +170,8 @@ def consumed_capacity(request: DeviceRequest, device: PooledDevice) -> dict[str,
 
 def _taken(held: Obj, asked: Any) -> Fraction | None:
     policy = held.get("requestPolicy")
-    if policy is None:  # without a policy it is not shared: all or what is asked for at least
-        return amount(held["value"]) if asked is None or amount(asked) <= amount(held["value"]) else None
+    if policy is None:
+        return amount(held["value"] if asked is None else asked)
     if asked is None:
         return amount(policy["default"])
     wanted = amount(asked)

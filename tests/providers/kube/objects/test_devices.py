@@ -1,11 +1,12 @@
 """Objects of `resource.k8s.io/v1` are read: what of them is not honoured is told with its path."""
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
 
-from fleet.snapshot.devices import DeviceAsk, DeviceVersion, MatchAttribute
+from fleet.snapshot.devices import AllocatedDevice, ConsumableCapacity, DeviceAsk, DeviceVersion, MatchAttribute
 from model.kinds import Taint, Toleration
 from providers.kube.objects.devices import (
     decode_allocated_claim,
@@ -15,6 +16,7 @@ from providers.kube.objects.devices import (
 )
 
 Obj = dict[str, Any]
+GIB = 1024**3
 G = "gpu.nvidia.com"
 
 
@@ -68,6 +70,37 @@ def test_a_slice_is_its_devices_with_attributes_by_their_full_names() -> None:
     assert found.counters == {(G, "node-1", "gpu-0-counter-set"): {"memory-slice-0": 1}}
 
 
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        (None, ConsumableCapacity(Fraction(24 * GIB))),
+        ({"default": "1Gi"}, ConsumableCapacity(Fraction(24 * GIB), Fraction(GIB))),
+        (
+            {"default": "1Gi", "validValues": ["1Gi", "12Gi"]},
+            ConsumableCapacity(Fraction(24 * GIB), Fraction(GIB), (Fraction(GIB), Fraction(12 * GIB))),
+        ),
+        (
+            {"default": "0", "validRange": {"min": "1Mi", "max": "12Gi", "step": "1Mi"}},
+            ConsumableCapacity(
+                *(Fraction(24 * GIB), Fraction(0), ()), Fraction(2**20), Fraction(12 * GIB), Fraction(2**20)
+            ),
+        ),
+    ],
+)
+def test_a_device_for_several_claims_has_capacities_of_which_they_take(policy: Obj, found: Any) -> None:
+    capacity = {"memory": {"value": "24Gi", **({"requestPolicy": policy} if policy else {})}}
+    listed = [{"name": "whole", "capacity": capacity}, {"name": "shared", "capacity": capacity}]
+    listed[1]["allowMultipleAllocations"] = True
+    spec = {"driver": G, "pool": {"name": "n"}, "nodeName": "n", "devices": listed}
+    assert [it.parts for it in decode_device_slice(raw(spec=spec)).devices] == [None, {f"{G}/memory": found}]
+
+
+def test_what_a_request_asks_of_capacities() -> None:
+    found = decode_claim_template(template(exactly(capacity={"requests": {"shares": "1", "memory": "1500Mi"}})))
+    [ask] = found.requests[0].asks
+    assert (ask.capacity, found.unsupported) == ((("memory", Fraction(1500 * 2**20)), ("shares", Fraction(1))), ())
+
+
 def test_a_template_is_its_requests() -> None:
     ways = [{"name": "a", "deviceClassName": "x"}, {"name": "b", "deviceClassName": "y", "count": 2}]
     constraints = [{"matchAttribute": f"{G}/parentUUID", "requests": ["r"]}]
@@ -96,7 +129,11 @@ def test_a_template_is_its_requests() -> None:
     [
         ({"allocationMode": "Some"}, {}, "requests[0].exactly.allocationMode"),
         ({"adminAccess": True}, {}, "requests[0].exactly.adminAccess"),
-        ({"capacity": {"requests": {"memory": "1Gi"}}}, {}, "requests[0].exactly.capacity"),
+        (
+            {"capacity": {"requests": {f"{G}/memory": "1Gi", "memory": "1Gi"}}},
+            {},
+            f"requests[0].exactly.capacity.requests[{G}/memory]",
+        ),
         ({"selectors": selecting("device.driver ==")}, {}, "requests[0].exactly.selectors[0].cel.expression"),
         ({"selectors": selecting("nobody(device)")}, {}, "requests[0].exactly.selectors[0].cel.expression"),
         ({"count": 33}, {}, "requests"),
@@ -134,7 +171,28 @@ def test_a_class_is_its_selectors() -> None:
             },
             [],
             "q",
-            ((G, "n1", "gpu-0"),),
+            (AllocatedDevice((G, "n1", "gpu-0")),),
+        ),
+        (
+            {
+                "allocation": {
+                    "devices": {
+                        "results": [
+                            {
+                                "request": "r",
+                                "driver": G,
+                                "pool": "n1",
+                                "device": "gpu-0",
+                                "shareID": "5a",
+                                "consumedCapacity": {"memory": "20Gi", "d/x": "500m"},
+                            }
+                        ]
+                    }
+                },
+            },
+            [],
+            "",
+            (AllocatedDevice((G, "n1", "gpu-0"), {f"{G}/memory": Fraction(20 * GIB), "d/x": Fraction(1, 2)}),),
         ),
     ],
 )

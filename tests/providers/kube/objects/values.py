@@ -1,6 +1,7 @@
 """Sample values and hypothesis strategies for what is written to the cluster and read back."""
 
 from dataclasses import replace
+from fractions import Fraction
 from math import inf
 from typing import Any
 
@@ -138,6 +139,7 @@ device_asks = st.builds(
     resource=st.sampled_from(("", "nvidia.com/gpu")),
     tolerations=st.sampled_from(((), (Toleration(key="k", value="v", effect="NoExecute", toleration_seconds=9),))),
     every=st.booleans(),
+    capacity=st.sampled_from(((), (("memory", Fraction(20 * 2**30)), ("shares", Fraction(1, 2))))),
 )
 device_claims = st.builds(
     DeviceClaim,

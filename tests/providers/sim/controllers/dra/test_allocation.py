@@ -264,6 +264,12 @@ def test_one_device_for_several_claims() -> None:
     assert consumed == [{"memory": "4Gi"}, {"memory": "6Gi"}]  # rounded up to the step
 
 
+def test_without_a_policy_claims_take_what_they_ask_for_and_else_all() -> None:
+    devices = Devices(shareable("d"))
+    assert [devices.take(it) for it in (of_memory("4Gi"), of_memory("6Gi"), of_memory("1"))] == [["d"], ["d"], None]
+    assert Devices(shareable("d")).take(any_of(count=2)) is None
+
+
 @pytest.mark.parametrize(
     ("policy", "asked", "found"),
     [
