@@ -267,13 +267,19 @@ def sandbox(
     speed: Annotated[
         float, typer.Option("--speed", min=0.1, max=100, help="How much faster than life machines boot and drain.")
     ] = 10.0,
+    shares: Annotated[
+        str,
+        typer.Option("--consumable-shares", help="The DRA driver's flag: memory, unlimited or a number of claims."),
+    ] = "",
 ) -> None:
     """A whole world on this machine: API server, EC2, git repository and the agent. Stays up until Ctrl-C."""
     _needs_sandbox()
     _lives_long()
     from agent.sandbox.command import run_sandbox
 
-    raise typer.Exit(run_sandbox(folder, api_port, speed))
+    if not (shares in {"", "memory", "unlimited"} or (shares.isdecimal() and int(shares))):
+        raise typer.BadParameter(f"{shares} is none of memory, unlimited or a number of claims")
+    raise typer.Exit(run_sandbox(folder, api_port, speed, shares))
 
 
 @app.command()

@@ -40,7 +40,7 @@ Waits:          muster replay {clone} --recorded {record} --from main --to BRANC
 
 @contextlib.contextmanager
 def sandboxed(
-    folder: Path, *, cluster: str, speed: float, api_port: int = 0, poll_s: float = 5.0
+    folder: Path, *, cluster: str, speed: float, api_port: int = 0, poll_s: float = 5.0, consumable_shares: str = ""
 ) -> Iterator[tuple[SandboxWorld, Repository, SandboxForge, AgentProcess]]:
     """A world with its repository (nothing pushed yet), the forge before it and the agent (not started yet).
 
@@ -50,7 +50,9 @@ def sandboxed(
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; give a folder that no sandbox has used")
     repository = Repository(folder)
-    with SandboxWorld(folder, cluster=cluster, speed=speed, api_port=api_port) as world:
+    with SandboxWorld(
+        folder, cluster=cluster, speed=speed, api_port=api_port, consumable_shares=consumable_shares
+    ) as world:
         repository.create(example_fleet())
         ports = free_port(), free_port()
         webhook = f"http://127.0.0.1:{ports[1]}/webhook"
@@ -71,7 +73,7 @@ def free_port() -> int:
         return port
 
 
-def run_sandbox(folder: Path | None, api_port: int, speed: float) -> int:
+def run_sandbox(folder: Path | None, api_port: int, speed: float, consumable_shares: str) -> int:
     """Bring the world up, push the example fleet, wait for a signal; the exit code."""
     configure_logs("console", level="WARNING")
     stopping = threading.Event()
@@ -81,7 +83,7 @@ def run_sandbox(folder: Path | None, api_port: int, speed: float) -> int:
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-sandbox-")))
         try:
             world, repository, forge, agent = stack.enter_context(
-                sandboxed(place, cluster="sandbox", speed=speed, api_port=api_port)
+                sandboxed(place, cluster="sandbox", speed=speed, api_port=api_port, consumable_shares=consumable_shares)
             )
             repository.push("The example fleet")
             agent.start()

@@ -21,6 +21,8 @@ class SandboxPace:
     """A speed: 1 is life, 10 boots a machine in six seconds instead of a minute."""
 
     speed: float
+    consumable_shares: str = ""
+    """The flag of the DRA driver."""
 
     def timings(self) -> MachineTimings:
         """Delays of the cloud."""
@@ -45,7 +47,7 @@ class SandboxPace:
                 client_stop_s=5 / speed,
                 apply_s=10 / speed,
             ),
-            dra=DraOptions(first_delay_s=15 / speed, restart_delay_s=5 / speed),
+            dra=DraOptions(15 / speed, 5 / speed, self.consumable_shares),
             kubelet=KubeletOptions(start_delay_s=2 / speed, prepare_again_s=10 / speed),
             podgc_quarantine_s=max(5.0, 40 / speed),
             dcgm_delay_s=15 / speed,

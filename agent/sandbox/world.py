@@ -30,12 +30,19 @@ class SandboxWorld:
     """API server, cloud and controllers; a context manager. Nothing listens beyond this machine."""
 
     def __init__(
-        self, folder: Path, *, cluster: str, speed: float, api_port: int = 0, clock: Clock | None = None
+        self,
+        folder: Path,
+        *,
+        cluster: str,
+        speed: float,
+        api_port: int = 0,
+        clock: Clock | None = None,
+        consumable_shares: str = "",
     ) -> None:
         self.clock = clock or SystemClock()
         self.folder = folder
         self.cluster = cluster
-        pace, self.simulator = SandboxPace(speed), cloud_simulator(DEFAULT)
+        pace, self.simulator = SandboxPace(speed, consumable_shares), cloud_simulator(DEFAULT)
         catalog = cloud_provider(DEFAULT).catalog(self.simulator.region)
         self.store = Store(self.clock)
         self.api = ApiServer(self.store, port=api_port, clock=self.clock)
