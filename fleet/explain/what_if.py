@@ -17,11 +17,12 @@ from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Pod, PodSet, PodVerdict, Snapshot
 from model import labels
 from model.fleet import Fleet
+from model.index import Index
 
 
 def verdict_of(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> PodVerdict | None:
     """Returns what a pass finds now for a waiting pod of no gang; None where it does not look at it."""
-    told = (action for action in cycle.decide(fleet, snapshot) if isinstance(action, NominatePods))
+    told = (action for action in cycle.decide(fleet, _apart(snapshot)) if isinstance(action, NominatePods))
     return next((it.verdicts.get(pod.uid) for it in told), None)
 
 
@@ -39,8 +40,13 @@ def why_no_room(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Refusal]:
         refused = started.ordinary.spare.refused
         return actions
 
-    together(snapshot, run)
+    together(_apart(snapshot), run)
     return refused
+
+
+def _apart(snapshot: Snapshot) -> Snapshot:
+    """Returns the snapshot with views of its own: a pass takes from them what the agent's next pass begins with."""
+    return replace(snapshot, index=Index())
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,7 @@ def otherwise(
     if gpus is not None:
         asks = replace(asks, pod_sets=tuple(with_gpus(pods, gpus) for pods in gang.pod_sets))
     others = {uid: it for uid, it in snapshot.gangs.items() if it.state is not GangState.PENDING}
-    imagined = replace(snapshot, gangs=others | {gang.uid: asks}, busy=frozenset())
+    imagined = replace(_apart(snapshot), gangs=others | {gang.uid: asks}, busy=frozenset())
     saved = [action.gang for action in cycle.decide(fleet, imagined) if isinstance(action, SaveGang)]
     own = next((it for it in saved if it.uid == gang.uid), asks)
     evicted = sorted(it.name for it in saved if it.uid != gang.uid)

@@ -32,13 +32,14 @@ def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[s
     bought without end. Where others of the gang run beside it (some pods of the pin have come, and all were ready once)
     their work is worth waiting for until recovery has taken too long.
     """
-    if snapshot.now_s - max(gang.admitted_at_s, gang.not_ready_since_s) < TAKEN_AFTER_S:
+    lacks_s = max(gang.admitted_at_s, gang.not_ready_since_s)
+    if snapshot.now_s - lacks_s < TAKEN_AFTER_S:
         return None
     mine = (it for it in active_pods(snapshot, gang) if it.pod_set == pin.pod_set)
     sent = [it for it in mine if place_of(snapshot, gang, it) == pin.node]
     told_s = min((it.waits_since_s for it in sent if it.waits_since_s and not it.node), default=snapshot.now_s)
     # of a pod that was gated before nobody knows since when: its condition keeps the time from before, or none
-    since_s = max(told_s, gang.admitted_at_s, gang.not_ready_since_s)
+    since_s = max(told_s, lacks_s)
     if snapshot.now_s - since_s < TAKEN_AFTER_S or (has_been_ready(gang) and any(it.node for it in sent)):
         return None
     if snapshot.now_s - since_s < LEFT_AFTER_S and any(True for _ in intruders(snapshot, gang, node)):

@@ -15,7 +15,7 @@ from fleet.fence import concerning
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, GangState, Hold, Job, NamespaceQuota, NamespaceQuotas, Snapshot
-from fleet.snapshot.resource_quotas import LIMITS, REQUESTS, counts_in, strange_scopes, unsaid, usage_of
+from fleet.snapshot.resource_quotas import counts_in, resource_of, strange_scopes, unsaid, usage_of
 from fleet.snapshot.works import PLAIN
 from model.index import Index, derived, derived_each
 from model.quantity import Resources, format_amount
@@ -123,7 +123,7 @@ def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
     for quota, amounts in charges(snapshot, gang, wanted):
         for name, amount in sorted(amounts.items()):
             if amount > quota.hard[name]:
-                asked, most = (format_amount(_base(name), it) for it in (amount, quota.hard[name]))
+                asked, most = (format_amount(resource_of(name), it) for it in (amount, quota.hard[name]))
                 words = f"{_named(quota)} bounds {name} at {most}, and it asks {asked}: ask less, or have it raised"
                 return Refusal(Reason.RESOURCE_QUOTA, words + _doubts(quota))
     for it in _of_each(snapshot, gang):
@@ -197,7 +197,7 @@ def _pod_charges(quotas: NamespaceQuotas, job: Job) -> tuple[_PodCharge, ...]:
 def _refused(
     quota: NamespaceQuota, amounts: Resources, name: str, used: Counter[str], to_come: Counter[str]
 ) -> Refusal:
-    base = _base(name)
+    base = resource_of(name)
     asked, taken, most = (format_amount(base, it) for it in (amounts[name], used[name], quota.hard[name]))
     later = f", {format_amount(base, to_come[name])} of that by pods still to be created" if to_come[name] else ""
     words = f"{_named(quota)} has no room for its pods: they ask {asked} {name}, {taken} of {most} used{later}"
@@ -212,7 +212,3 @@ def _doubts(quota: NamespaceQuota) -> str:
     """Returns which of its scopes are not known, and are taken to mean its pods."""
     strange = strange_scopes(quota)
     return f" (its scope {', '.join(strange)} is not known here, and taken to hold)" if strange else ""
-
-
-def _base(name: str) -> str:
-    return name.removeprefix(LIMITS).removeprefix(REQUESTS)

@@ -62,17 +62,18 @@ class ConsumableCapacity(NamedTuple):
         Source: `structured/internal/incubating/consumable_capacity.go` (1.36).
         """
         if asked is None:
-            found = self.value if self.default is None else self.default
+            found: Fraction | None = self.value if self.default is None else self.default
         elif self.values:
-            if (found := next((it for it in self.values if it >= asked), self.value + 1)) > self.value:
-                return None
+            found = next((it for it in self.values if it >= asked), None)
         else:
-            found = max(asked, self.least)
-            if self.step:
-                found = self.least - (self.least - found) // self.step * self.step
-            if self.most is not None and found > self.most:
-                return None
-        return found if found <= self.value else None
+            found = self._within_range(asked)
+        return found if found is not None and found <= self.value else None
+
+    def _within_range(self, asked: Fraction) -> Fraction | None:
+        found = max(asked, self.least)
+        if self.step:
+            found = self.least - (self.least - found) // self.step * self.step
+        return found if self.most is None or found <= self.most else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""What a ResourceQuota counts of a pod that is created, and what it asks of its containers.
-
-Source: `pkg/quota/v1/evaluator/core/pods.go` (Usage, Constraints, MatchingScopes), `pkg/quota/v1/generic/evaluator.go`.
-"""
+"""What a ResourceQuota counts of a pod, and what it asks of its containers (`pkg/quota/v1/evaluator/core/pods.go`)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -37,7 +34,7 @@ def unsaid(quota: NamespaceQuota, pods: PodSet) -> Iterator[str]:
     if pods.amounts is None or pods.amounts.pod_requests or pods.amounts.pod_limits:
         return
     for name in sorted(quota.hard):
-        base = name.removeprefix(LIMITS).removeprefix(REQUESTS)
+        base = resource_of(name)
         silent = sorted(it.path for it in pods.amounts.containers if base not in _side(it, name))
         if base in _OF_QUALITY and silent:
             yield f"{name} for: {', '.join(silent)}"
@@ -58,7 +55,8 @@ def recounted(
     quotas: NamespaceQuotas, before: Pod | None, after: Pod | None, job_of: Callable[[Pod], Job | None]
 ) -> NamespaceQuotas:
     """Returns the quotas once one pod has come, gone or ended, whose job says what quotas look at."""
-    pod, change = after or before, int(_is_counted(after)) - int(_is_counted(before))
+    was, counts = (it is not None and it.active for it in (before, after))
+    pod, change = after or before, int(counts) - int(was)
     found = quotas.by_namespace.get(pod.namespace, ()) if pod is not None and change else ()
     if pod is None or not found:
         return quotas
@@ -67,10 +65,6 @@ def recounted(
     usage = {name: change * amount for name, amount in usage_of(pods).items()}
     now = tuple(_with_more(it, usage) if counts_in(it, pods, quotas.default_class) else it for it in found)
     return replace(quotas, by_namespace={**quotas.by_namespace, pod.namespace: now})
-
-
-def _is_counted(pod: Pod | None) -> bool:
-    return pod is not None and pod.active
 
 
 def _with_more(quota: NamespaceQuota, usage: Resources) -> NamespaceQuota:
@@ -89,6 +83,11 @@ def limits_of(pods: PodSet) -> Resources:
     requests = containers_total([(it, it.requests) for it in amounts.containers]) | dict(amounts.pod_requests)
     limits = containers_total([(it, it.limits) for it in amounts.containers]) | dict(amounts.pod_limits)
     return {name: most + pods.requests.get(name, 0) - requests.get(name, 0) for name, most in limits.items() if most}
+
+
+def resource_of(name: str) -> str:
+    """Returns the resource that a quota bounds by this name: `requests.cpu` is `cpu`."""
+    return name.removeprefix(LIMITS).removeprefix(REQUESTS)
 
 
 def bounds_pods(name: str) -> bool:
@@ -145,8 +144,7 @@ def _terminates(pods: PodSet) -> bool:
 def _looks_abroad(pods: PodSet) -> bool:
     """Returns whether its affinity, required or preferred, looks at pods of other namespaces."""
     asks = pods.constraints
-    terms = (*asks.affinity, *asks.anti_affinity, *(it.term for it in asks.preferred_pods))
-    own = frozenset({pods.namespace})
+    terms, own = (*asks.affinity, *asks.anti_affinity, *(it.term for it in asks.preferred_pods)), {pods.namespace}
     return any(it.namespace_selector is not None or it.namespaces != own for it in terms)
 
 

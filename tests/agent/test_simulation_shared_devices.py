@@ -12,7 +12,7 @@ from fleet.cost.records import HOUR_S
 from providers.sim.controllers.assembly import SimulationOptions
 from providers.sim.controllers.dra.nvidia_driver import DraOptions
 from tests.agent.scenes import G6, P5, Scene, files, pool, queue, team
-from tests.agent.test_simulation_dra import claiming, devices, exactly, template
+from tests.agent.test_simulation_dra import all_got_their_devices, claiming, devices, exactly, template
 from tests.agent.test_simulation_ledger import SLOW, charged, records, usd, whole_hours
 
 Obj = dict[str, Any]
@@ -189,10 +189,4 @@ def test_whatever_is_placed_is_allocated(seed: int) -> None:
         names.append(f"j{number}")
         scene.sim.advance(rng.choice([0, 30, 200]))
     scene.sim.advance(900)
-    for name in names:
-        gang = scene.sim.gang(name)
-        if gang is not None and gang.state == "Admitted":
-            assert gang.pods_ready, f"{name} has started and its pods are not all ready: {scene.story()}"
-            assert gang.timeouts == 0, f"{name} was started in vain once: its pods did not get their devices"
-    assert sum(gang.state in {"Admitted", "Finished"} for gang in scene.sim.gangs().values()) >= 5
-    scene.settle(settled=False)
+    all_got_their_devices(scene, names)

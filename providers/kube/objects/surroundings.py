@@ -15,7 +15,7 @@ from fleet.snapshot import (
     RuntimeClass,
 )
 from fleet.snapshot.limit_ranges import CONTAINER, POD_TYPE
-from fleet.snapshot.resource_quotas import LIMITS, REQUESTS, bounds_pods
+from fleet.snapshot.resource_quotas import bounds_pods, resource_of
 from model.quantity import CPU, Resources, canonical_amount, canonical_resources
 from providers.kube.objects.amounts import raw_bytes, resource_list
 from providers.kube.objects.pod_templates import WireToleration, tolerations_of
@@ -153,7 +153,7 @@ def decode_namespace_quota(raw: bytes | Raw) -> NamespaceQuota:
 def _bounds(amounts: _Amounts | None) -> Resources:
     """Returns what is about pods, by the quota's own names."""
     of_pods = ((name, it) for name, it in (amounts or {}).items() if bounds_pods(name))
-    return {name: canonical_amount(name.removeprefix(LIMITS).removeprefix(REQUESTS), it) for name, it in of_pods}
+    return {name: canonical_amount(resource_of(name), it) for name, it in of_pods}
 
 
 def _limit_range_item(found: _LimitRangeItem) -> LimitRangeItem:

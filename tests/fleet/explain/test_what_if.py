@@ -1,10 +1,14 @@
 """What people ask of a waiting gang: the way through the tree, and what would be otherwise."""
 
+from collections.abc import Callable
+
 import pytest
 
-from fleet.explain.what_if import WhatIfDecision, otherwise, standings
-from fleet.snapshot import GangState
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang
+from fleet.explain.what_if import WhatIfDecision, otherwise, standings, verdict_of
+from fleet.placement.carried_state import CarriedState
+from fleet.scheduling import cycle
+from fleet.snapshot import GangState, Snapshot
+from tests.support.fleets import GPU, NOW, FleetBuilder, foreign_pod, gang
 from tests.support.world import World
 
 
@@ -60,3 +64,21 @@ def test_otherwise(world: World, change: dict[str, object], expected: tuple[Gang
     assert isinstance(found, WhatIfDecision)
     assert (found.state, found.reason, found.evicted) == expected
     assert world.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda world, seen: otherwise(world.fleet, seen, world.gang("g")), id="a gang"),
+        pytest.param(lambda world, seen: verdict_of(world.fleet, seen, foreign_pod("p", "")), id="a pod"),
+    ],
+)
+def test_a_question_leaves_the_agent_what_its_next_pass_begins_with(
+    world: World, ask: Callable[[World, Snapshot], object]
+) -> None:
+    """The page asks in a thread of its own: a pass beside it found nothing, and looked at all machines anew."""
+    seen = world.snapshot()
+    cycle.decide(world.fleet, seen)
+    assert seen.index.take((CarriedState, "")) is not None, "a pass has begun"
+    ask(world, seen)
+    assert seen.index.take((CarriedState, "")) is None, "the question has taken nothing, and hands nothing on"
