@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 600
 FUZZERS ?=
+# Hundreds of processes are started by tests and the demo; where no bytecode is kept each compiles all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo sandbox test check docs bench fuzz lint format types layers unit quick lock schema clean
 

@@ -21,6 +21,13 @@ settings.register_profile("muster", deadline=None, derandomize=True, print_blob=
 settings.load_profile("muster")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all modules stay to the end: looking for garbage among them takes an eighth of the time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _garbage_is_collected() -> Iterator[None]:
     """Commands that end soon collect none, the agent seldom; run in a test's process, that outlives the test."""
