@@ -117,7 +117,7 @@ class Requirements(Mapping[str, Requirement]):
 
         Kinds of machines are asked by the thousand.
         """
-        if not NORMALIZED.keys().isdisjoint(labels):
+        if not NORMALIZED.keys().isdisjoint(labels.keys()):
             return Requirements.from_labels(labels).compatible(self, undefined=undefined)
         for key, requirement in self._by_key.items():
             value = labels.get(key)
