@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fleet.optimize.inputs import Limit, MachineKind, PodClass
 from fleet.optimize.packing import Bools, Floats, Ints, PackingInstance
 
-_ROWS = 64
+_ROWS = 256
 """Kinds that are compared with each other at once."""
 
 
