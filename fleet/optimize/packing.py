@@ -238,9 +238,9 @@ def _densities(part: PackingInstance, kinds: Ints, worth: Floats) -> tuple[Ints,
     Size is the share of each resource alone, the sum of shares, the largest share, and the same for all.
     """
     share = part.requests[None] / np.maximum(part.capacity[kinds], 1.0)[:, None]
-    sizes = [share[:, :, resource] for resource in range(share.shape[2])]
-    sizes += [share.sum(axis=2), share.max(axis=2), np.ones(share.shape[:2])]
-    return np.tile(kinds, len(sizes)), np.vstack([_density(worth, size) for size in sizes])
+    each = np.moveaxis(share, 2, 0)
+    sizes = np.concatenate([*each, share.sum(axis=2), share.max(axis=2), np.ones(share.shape[:2])])
+    return np.tile(kinds, len(each) + 3), _density(worth, sizes)
 
 
 def _density(worth: Floats, size: Floats) -> Floats:
