@@ -52,6 +52,9 @@ class Requirements(Mapping[str, Requirement]):
     def __getitem__(self, key: str) -> Requirement:
         return self._by_key[key]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key  # without the detour of `Mapping`, as `items` below
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_key)
 

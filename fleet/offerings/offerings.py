@@ -37,7 +37,7 @@ from model.pools import pool_hash, pool_requirements
 from model.quantity import Resources
 from model.requirements import Requirements
 
-_MachineName = tuple[str, tuple[tuple[str, int], ...]]
+_MachineName = Hashable
 """An instance type, and what overlays add to it."""
 
 
@@ -136,7 +136,7 @@ class Offerings:
         overlays = applied_overlays(self.index, self.fleet, self.catalog).of(pool)
         able: dict[str, InstanceType | None] = {}
         cuts: dict[_MachineName, list[_MachineCut]] = {}
-        there: dict[tuple[_MachineName, str, str], dict[str, str]] = {}
+        there: dict[tuple[int, str], dict[str, str]] = {}
         for offer in self._meeting(pool, wanted):
             name = offer.instance_type.name
             if name not in able:
@@ -144,11 +144,11 @@ class Offerings:
             if (machine := able[name]) is None:
                 continue
             more = overlays.resources_of(offer)
-            kind = name, tuple(sorted(more.items())) if more else ()
-            if kind not in cuts:
-                cuts[kind] = list(self._cuts(pool, with_capacity(machine, more), born_with))
-            for one in cuts[kind]:
-                priced, like = _overlaid(offer, one.machine, overlays), (kind, one.layout, offer.capacity_type)
+            kind = (name, *sorted(more.items())) if more else name
+            if (ways := cuts.get(kind)) is None:
+                ways = cuts[kind] = list(self._cuts(pool, with_capacity(machine, more), born_with))
+            for one in ways:
+                priced, like = _overlaid(offer, one.machine, overlays), (id(one), offer.capacity_type)
                 own = self._labels(pool, priced, one.layout, there.get(like))
                 if offer.reservation is None:
                     there[like] = own
@@ -227,8 +227,8 @@ class Offerings:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
             return False  # a fraction of a GPU (g6f) has a GPU's name but is no whole one
-        part = wanted.get(labels.GPU_FRACTION)
-        if part is not None and labels.GPU_FRACTION not in machine.labels and not part.allows_absent:
+        fraction = labels.GPU_FRACTION
+        if fraction in wanted and fraction not in machine.labels and not wanted[fraction].allows_absent:
             return False
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return wanted.met_by(carried, undefined=_DECIDED_LATER)
@@ -417,4 +417,5 @@ def is_exotic(machine: InstanceType) -> bool:
     """Returns whether a machine has accelerators, or is bare metal by the name of its size."""
     if "metal" in machine.labels.get(labels.INSTANCE_SIZE, ""):
         return True
-    return any(map(machine.capacity.get, labels.ACCELERATORS & machine.capacity.keys()))
+    possible = not labels.ACCELERATORS.isdisjoint(machine.capacity)
+    return possible and any(map(machine.capacity.get, labels.ACCELERATORS))

@@ -209,7 +209,7 @@ def _lasting(
 ) -> tuple[list[CandidateOffering], set[str]]:
     """What of a pool in a zone pods may stand on, with how many each holds: perhaps none; and what ends too early."""
     pods = need.pod_set
-    fits: Iterable[int] = [holds[number] for number in here.rooms]
+    fits: Iterable[int] = map(holds.__getitem__, here.rooms)
     if pods.constraints.devices:
         fits = [pods_on_one(index, it, pods) for it in here.offerings]
     rows: Iterable[tuple[object, ...]] = zip(

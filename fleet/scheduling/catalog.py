@@ -201,9 +201,11 @@ class OfferingCatalog:
     def limits_of(self, pools: Iterable[str], spent: Sequence[PlannedNodeClaims] = ()) -> Iterator[Limit]:
         """Yields the limits on what these pools may still buy, with `spent` given back to them."""
         for pool in pools:
+            left = self.supply.headroom[pool]
+            if left.nodes is None and left.usd_h is None and not left.resources:
+                continue
             mine = [planned for planned in spent if planned.offering.pool.name == pool]
             kinds = frozenset(name for name, offering in self.offerings.items() if offering.pool.name == pool)
-            left = self.supply.headroom[pool]
             if left.nodes is not None:
                 most = left.nodes + sum(planned.count for planned in mine)
                 yield Limit(f"machines of {pool}", MACHINES, max(0, most), kinds)

@@ -206,16 +206,16 @@ def by_fullest_machines(
     """
     kinds = np.arange(len(part.price))
     pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
-    share = part.requests / np.maximum(part.capacity, 1.0)[:, None]  # [K, C, R]
     most_worth = np.full(len(kinds), np.inf)
     for mixes in (_FEW_MIXES, _MANY_MIXES):
         left = np.flatnonzero(most_worth > prices.machines)
-        most_worth[left] = np.minimum(most_worth[left], at_most(part, left, share[left], prices.worth, mixes))
+        most_worth[left] = np.minimum(most_worth[left], at_most(part, left, prices.worth, mixes))
     for kind in np.flatnonzero(most_worth > prices.machines).tolist():
         rows = np.flatnonzero(part.fits[:, kind] & (prices.worth > 0))
+        share = part.requests[rows] / np.maximum(part.capacity[kind], 1.0)
         knapsack = Programme(np.full(part.requests.shape[1], -np.inf), np.minimum(part.capacity[kind], 1.0))
         unit = _LARGE / (prices.worth[rows] * part.holds[rows, kind]).max()
-        knapsack.add_columns(-unit * prices.worth[rows], SparseMatrix.of(share[kind, rows]), part.holds[rows, kind])
+        knapsack.add_columns(-unit * prices.worth[rows], SparseMatrix.of(share), part.holds[rows, kind])
         found = knapsack.solve_integer(None, nodes, around=False)
         pods[kind, rows] = found.values
         most_worth[kind] = -found.bound / unit * (1 + _TRUST)
@@ -223,21 +223,23 @@ def by_fullest_machines(
     return prove(part, prices, most_worth), pool.add_improving(prices, kinds, pods, EACH)
 
 
-def at_most(part: PackingInstance, kinds: Ints, share: Floats, worth: Floats, mixes: Sequence[float]) -> Floats:
+def at_most(part: PackingInstance, kinds: Ints, worth: Floats, mixes: Sequence[float]) -> Floats:
     """Returns [N] an upper bound of the worth that a machine of each of `kinds` [N] carries, by sizes of pods.
 
     For one size the best is to take pods by worth for their size, the last in part (Dantzig 1957). Sizes are the parts
-    of the machine that one pod takes, `share` [N, C, R], of each resource alone and of each two in so many `mixes`.
+    of the machine that a pod takes: of each resource alone, and of each two together in these `mixes`.
     """
-    each = list(np.moveaxis(share, 2, 0))
-    mixed = (weight * one + (1 - weight) * other for one, other in combinations(each, 2) for weight in mixes)
-    size = np.stack([*each, *mixed])  # [S, N, C]
+    share = part.requests / np.maximum(part.capacity[kinds], 1.0)[:, None]
+    each, weights = np.moveaxis(share, 2, 0), np.array(mixes)[:, None, None]
     held = part.holds.T[kinds]
-    whole, value = size * held, np.broadcast_to(held * worth, size.shape)
-    density = np.divide(value, whole, out=np.full(whole.shape, np.inf), where=whole > 0)
-    order = np.argsort(-density, axis=2, kind="stable")
-    taken = np.take_along_axis(whole, order, axis=2)
-    rest = 1.0 - (np.cumsum(taken, axis=2) - taken)
-    part_of = np.divide(rest, taken, out=np.ones_like(rest), where=taken > 0)
-    most: Floats = (np.take_along_axis(value, order, axis=2) * np.clip(part_of, 0.0, 1.0)).sum(axis=2).min(axis=0)
+    most: Floats = np.full(len(kinds), np.inf)
+    for sizes in (each, *(weights * one + (1 - weights) * other for one, other in combinations(each, 2))):
+        whole, value = sizes * held, np.broadcast_to(held * worth, sizes.shape)  # [S, N, C]
+        density = np.divide(value, whole, out=np.full(whole.shape, np.inf), where=whole > 0)
+        order = np.argsort(-density, axis=2, kind="stable")
+        taken = np.take_along_axis(whole, order, axis=2)
+        rest = 1.0 - (np.cumsum(taken, axis=2) - taken)
+        part_of = np.divide(rest, taken, out=np.ones_like(rest), where=taken > 0)
+        carried = (np.take_along_axis(value, order, axis=2) * np.clip(part_of, 0.0, 1.0)).sum(axis=2)
+        most = np.minimum(most, carried.min(axis=0))
     return most
