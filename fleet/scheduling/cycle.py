@@ -240,6 +240,8 @@ class AdmissionPass:
         ending = {**soon_free(self.snapshot, self.backend.state, buying), **awaited}
         batched = open_batch(self.waiting, self.snapshot.now_s) | ending.keys()
         batched_claims = {claim for uid in batched & placed.keys() for claim in placed[uid].bought}
+        if not batched_claims:
+            return {}
         beside = frozenset(uid for uid, it in placed.items() if any(pin.claim in batched_claims for pin in it.pins))
         if not beside <= batched:
             return {}

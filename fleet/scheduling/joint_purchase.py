@@ -49,7 +49,7 @@ class BoughtApart(NamedTuple):
 def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purchases: str) -> BoughtApart | None:
     """Buys for ordinary pods whose domains are settled; None, and nothing is bought, where some find no machine."""
     gangs = {
-        uid: PlacedGang(PlacementPlan(), WrittenClaims(), (), (need,), {}, ordinary=True)
+        uid: PlacedGang(PlacementPlan(), WrittenClaims(), (need,), {}, ordinary=True)
         for uid, (need, _) in shares.items()
     }
     lines = list(_lines_apart(shares, caps))
@@ -254,7 +254,7 @@ def _commit(
     for uid, placed in gangs.items():
         purchases, claims, by_claim = written.get(uid, nothing)
         plan = PlacementPlan(tuple(assignments[uid]), placed.plan.recuts, purchases)
-        machines.placed[uid] = PlacedGang(plan, claims, plan.pins(), placed.needs, by_claim, placed.ordinary)
+        machines.placed[uid] = PlacedGang(plan, claims, placed.needs, by_claim, placed.ordinary)
 
 
 def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mapping[str, str]) -> None:
