@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
 from inspect import Parameter, signature
-from itertools import compress, islice
+from itertools import compress, islice, repeat
 from operator import is_, is_not
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -265,7 +265,8 @@ def followed_each(tables: int = 1) -> Callable[[Callable[..., R | None]], Callab
                 changed = {key for old, new in pairs for key in _differing(index, old, new)}
                 found = _brought_up_to_date(held[1], {key: _at(function, key, now, context) for key in changed})
             else:
-                found = dict(_present({key: _at(function, key, now, context) for key in sorted(now[0])}))
+                keys = sorted(now[0])  # thousands, often
+                found = dict(_present(zip(keys, _of_all(function, keys, now, context), strict=True)))
             kept[0] = values, found
             return found
 
@@ -280,8 +281,14 @@ def _at(function: Callable[..., R | None], key: str, tables: Sequence[Any], cont
     return function(*[table.get(key) for table in tables], *context)
 
 
-def _present(found: Mapping[str, R | None]) -> Iterator[tuple[str, R]]:
-    return ((key, value) for key, value in found.items() if value is not None)
+def _of_all(
+    function: Callable[..., R | None], keys: Sequence[str], tables: Sequence[Any], context: Sequence[object]
+) -> Iterator[R | None]:
+    return map(function, *(map(table.get, keys) for table in tables), *map(repeat, context))
+
+
+def _present(found: Iterable[tuple[str, R | None]]) -> Iterator[tuple[str, R]]:
+    return ((key, value) for key, value in found if value is not None)
 
 
 def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -> dict[str, R]:

@@ -7,6 +7,7 @@ The set is finite or the complement of a finite set, optionally bounded to integ
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Self
 
 from model.kinds.base import RequirementTerm
@@ -22,6 +23,7 @@ class InvalidRequirement(ValueError):
     """A requirement term whose operator and values do not go together."""
 
 
+@lru_cache(maxsize=4096)
 def _integer(text: str) -> int | None:
     """`text` as Go's `strconv.Atoi` reads it, None where that fails."""
     if not _INTEGER.fullmatch(text):

@@ -52,6 +52,9 @@ class Requirements(Mapping[str, Requirement]):
     def __getitem__(self, key: str) -> Requirement:
         return self._by_key[key]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key  # without the detour of `Mapping`, as `items` below
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_key)
 
@@ -117,7 +120,7 @@ class Requirements(Mapping[str, Requirement]):
 
         Kinds of machines are asked by the thousand.
         """
-        if not NORMALIZED.keys().isdisjoint(labels):
+        if not NORMALIZED.keys().isdisjoint(labels.keys()):
             return Requirements.from_labels(labels).compatible(self, undefined=undefined)
         for key, requirement in self._by_key.items():
             value = labels.get(key)

@@ -5,7 +5,7 @@ has joined says what it really has: formulas take the largest part of memory tha
 that most machines have more; of several the smallest counts (Karpenter's cache of discovered capacity).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fleet.snapshot import Claim, ClaimState, InstanceType, Measured, MeasuredKind, Node, NodeProfiles
@@ -15,9 +15,15 @@ from model.quantity import CPU, Resources
 
 
 @derived(4096)
-def profiled(_index: Index, profiles: NodeProfiles, pool: NodePool, machine: InstanceType) -> InstanceType:
+def profiled(index: Index, profiles: NodeProfiles, pool: NodePool, machine: InstanceType) -> InstanceType:
     """Returns the instance type with the amounts that nodes of the pool have (image, disks, kubelet settings)."""
-    return profiles.profile(machine, pool.spec.template)
+    return _profiles_of(index, profiles, pool)(machine)
+
+
+@derived(64)
+def _profiles_of(_index: Index, profiles: NodeProfiles, pool: NodePool) -> Callable[[InstanceType], InstanceType]:
+    """Returns what sizes the machines of a pool: thousands of types are asked, and the pool says the same of all."""
+    return profiles.of(pool.spec.template)
 
 
 def with_capacity(machine: InstanceType, more: Resources) -> InstanceType:

@@ -37,11 +37,11 @@ from model.pools import pool_hash, pool_requirements
 from model.quantity import Resources
 from model.requirements import Requirements
 
-_MachineName = tuple[str, tuple[tuple[str, int], ...]]
+_MachineName = Hashable
 """An instance type, and what overlays add to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen ones take three times as long to make, and there are thousands
 class Offering:
     """An `Offering` is one way to buy a machine from a pool (Karpenter's `Offering`, for one NodePool and layout)."""
 
@@ -73,8 +73,8 @@ class Offering:
 
     def __post_init__(self) -> None:
         offer = self.offer
-        object.__setattr__(self, "preference", preference(offer))
-        key = (
+        self.preference = preference(offer)
+        self.key = (
             self.pool.name,
             offer.instance_type.name,
             offer.zone,
@@ -84,7 +84,6 @@ class Offering:
             self.layout,
             self.fabric_on_request,
         )
-        object.__setattr__(self, "key", key)
 
 
 @dataclass(slots=True)
@@ -133,36 +132,50 @@ class Offerings:
 
     def _build(self, pool: NodePool) -> Iterator[Offering]:
         """Yields the pool's offerings: each offer that meets its requirements, with each of its MIG layouts."""
-        wanted, layouts, born_with = pool_requirements(pool), pool_layouts(self.fleet, pool), pool_hash(pool)
+        wanted, born_with = pool_requirements(pool), pool_hash(pool)
         overlays = applied_overlays(self.index, self.fleet, self.catalog).of(pool)
-        machines: dict[_MachineName, InstanceType | None] = {}
-        rooms: dict[tuple[_MachineName, str], Resources | None] = {}
-        there: dict[tuple[_MachineName, str, str], dict[str, str]] = {}
+        able: dict[str, InstanceType | None] = {}
+        cuts: dict[_MachineName, list[_MachineCut]] = {}
+        there: dict[tuple[int, str], dict[str, str]] = {}
         for offer in self._meeting(pool, wanted):
-            name, more = offer.instance_type.name, overlays.resources_of(offer)
-            kind = name, tuple(sorted(more.items())) if more else ()
-            if kind not in machines:
-                machines[kind] = self._machine(pool, wanted, offer.instance_type, more)
-            machine = machines[kind]
-            if machine is None:
+            name = offer.instance_type.name
+            if name not in able:
+                able[name] = self._machine(pool, wanted, offer.instance_type)
+            if (machine := able[name]) is None:
                 continue
-            priced = _overlaid(offer, machine, overlays)
-            for layout in layouts or (WHOLE,):
-                if (kind, layout) not in rooms:
-                    devices = self._devices(pool, machine, layout)
-                    gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
-                    if gpus is not None and devices is not None:
-                        gpus = devices.amounts
-                    seen = self.measured.get((name, born_with))
-                    offered = corrected(machine.allocatable, seen)
-                    rooms[kind, layout] = None if gpus is None else with_gpus(offered, gpus)
-                if (room := rooms[kind, layout]) is not None:
-                    like = kind, layout, offer.capacity_type
-                    own = self._labels(pool, priced, layout, there.get(like))
-                    if offer.reservation is None:
-                        there[like] = own
-                    plain = self._offering(pool, priced, layout, room, born_with, own)
-                    yield from _by_fabric(plain, machine.fabric_resource)
+            more = overlays.resources_of(offer)
+            kind = (name, *sorted(more.items())) if more else name
+            if (ways := cuts.get(kind)) is None:
+                ways = cuts[kind] = list(self._cuts(pool, with_capacity(machine, more), born_with))
+            for one in ways:
+                priced, like = _overlaid(offer, one.machine, overlays), (id(one), offer.capacity_type)
+                own = self._labels(pool, priced, one.layout, there.get(like))
+                if offer.reservation is None:
+                    there[like] = own
+                yield self._offering(pool, priced, one, born_with, own)
+
+    def _cuts(self, pool: NodePool, machine: InstanceType, born_with: str) -> "Iterator[_MachineCut]":
+        """Yields the ways in which the pool has a machine: whole, or in each of the layouts that fit its GPUs.
+
+        One with a network fabric it has as it buys it: with that, without, or both ways. Source:
+        aws/karpenter-provider-aws `pkg/providers/amifamily/resolver.go`, which attaches interfaces for claims that ask
+        for the resource alone.
+        """
+        layouts = pool_layouts(self.fleet, pool)
+        offered = corrected(machine.allocatable, self.measured.get((machine.name, born_with)))
+        for rank, layout in enumerate(layouts or (WHOLE,)):
+            devices = self._devices(pool, machine, layout)
+            gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
+            if gpus is not None:
+                room = with_gpus(offered, gpus if devices is None else devices.amounts)
+                own = _MachineCut(machine, layout, rank, room, devices)
+                fabric, resource = pool.spec.placement.fabric, machine.fabric_resource
+                if fabric is True or resource not in room:
+                    yield own
+                    continue
+                yield own._replace(room={name: it for name, it in room.items() if name != resource})
+                if fabric:
+                    yield own._replace(fabric_on_request=True)
 
     def _meeting(self, pool: NodePool, wanted: Requirements) -> Iterator[InstanceOffer]:
         """Yields the offers whose capacity type, zone and reservation a pool's requirements (`wanted`) allow."""
@@ -171,10 +184,8 @@ class Offerings:
                 yield from offers
         yield from (offer for offer in self._reserved_offers(pool) if _meets(wanted, offer))
 
-    def _machine(
-        self, pool: NodePool, wanted: Requirements, machine: InstanceType, more: Resources
-    ) -> InstanceType | None:
-        """Returns an instance type as nodes of the pool have it, with what overlays add; None if it may not have it.
+    def _machine(self, pool: NodePool, wanted: Requirements, machine: InstanceType) -> InstanceType | None:
+        """Returns an instance type as nodes of the pool have it; None if it may not have it.
 
         A kubelet that is to keep all there is for itself does not start (kubelet `validateNodeAllocatable`).
         """
@@ -182,7 +193,7 @@ class Offerings:
             return None
         found = profiled(self.index, self.catalog.profiles, pool, machine)
         starts = all(found.allocatable.get(name, 1) > 0 for name in KEPT_FOR_NODES)
-        return with_capacity(found, more) if starts else None
+        return found if starts else None
 
     def _reserved_offers(self, pool: NodePool) -> Iterator[InstanceOffer]:
         """Yields an offer for each reservation the pool selects, in zones that the catalogue knows.
@@ -216,8 +227,8 @@ class Offerings:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
             return False  # a fraction of a GPU (g6f) has a GPU's name but is no whole one
-        part = wanted.get(labels.GPU_FRACTION)
-        if part is not None and labels.GPU_FRACTION not in machine.labels and not part.allows_absent:
+        fraction = labels.GPU_FRACTION
+        if fraction in wanted and fraction not in machine.labels and not wanted[fraction].allows_absent:
             return False
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return wanted.met_by(carried, undefined=_DECIDED_LATER)
@@ -235,43 +246,33 @@ class Offerings:
         return like | {labels.ZONE: offer.zone}
 
     def _offering(
-        self,
-        pool: NodePool,
-        offer: InstanceOffer,
-        layout: str,
-        allocatable: Resources,
-        born_with: str,
-        node_labels: dict[str, str],
+        self, pool: NodePool, offer: InstanceOffer, one: "_MachineCut", born_with: str, node_labels: dict[str, str]
     ) -> Offering:
         """Returns the offering of nodes with these labels, without what DaemonSets take."""
-        left = allocatable
+        left = one.room
         for daemon in self.daemons:
             if all(node_labels.get(key) == value for key, value in daemon.node_selector.items()):
                 left = dict(left)
                 for resource, amount in (*daemon.requests.items(), ("pods", 1)):
                     left[resource] = left.get(resource, 0) - amount
-        rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
         closes_at_s = closes_s(pool, offer.reservation)
-        devices = self._devices(pool, offer.instance_type, layout)
         return Offering(
-            *(pool, offer, layout, left, node_labels, pool.spec.template.taints, born_with, rank, closes_at_s),
-            devices=devices,
+            *(pool, offer, one.layout, left, node_labels, pool.spec.template.taints, born_with, one.rank, closes_at_s),
+            devices=one.devices,
+            fabric_on_request=one.fabric_on_request,
         )
 
 
-def _by_fabric(offering: Offering, resource: str) -> Iterator[Offering]:
-    """Yields an offering of a type that has a network fabric as its pool buys it: with that, without, or both ways.
+class _MachineCut(NamedTuple):
+    """An instance type as nodes of a pool have it in one of the pool's layouts."""
 
-    Source: aws/karpenter-provider-aws `pkg/providers/amifamily/resolver.go`, which attaches interfaces for claims that
-    ask for the resource alone.
-    """
-    fabric = offering.pool.spec.placement.fabric
-    if fabric is True or resource not in offering.allocatable:
-        yield offering
-        return
-    yield replace(offering, allocatable={name: it for name, it in offering.allocatable.items() if name != resource})
-    if fabric:
-        yield replace(offering, fabric_on_request=True)
+    machine: InstanceType
+    layout: str
+    rank: int
+    room: Resources
+    """What is left for pods and DaemonSets."""
+    devices: MachineDevices | None
+    fabric_on_request: bool = False
 
 
 def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:
@@ -414,6 +415,7 @@ def preference(offer: InstanceOffer) -> Preference:
 
 def is_exotic(machine: InstanceType) -> bool:
     """Returns whether a machine has accelerators, or is bare metal by the name of its size."""
-    return "metal" in machine.labels.get(labels.INSTANCE_SIZE, "") or any(
-        map(machine.capacity.get, labels.ACCELERATORS)
-    )
+    if "metal" in machine.labels.get(labels.INSTANCE_SIZE, ""):
+        return True
+    possible = not labels.ACCELERATORS.isdisjoint(machine.capacity)
+    return possible and any(map(machine.capacity.get, labels.ACCELERATORS))

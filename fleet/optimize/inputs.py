@@ -85,6 +85,8 @@ def check_names(what: str, names: Iterable[str]) -> None:
 
 def check_amounts(where: str, amounts: Mapping[str, int]) -> None:
     """Raises `InvalidProblem` for amounts below 0 or above `MOST_AMOUNT`."""
+    if not amounts or (min(amounts.values()) >= 0 and max(amounts.values()) <= MOST_AMOUNT):
+        return
     for resource, amount in amounts.items():
         if not 0 <= amount <= MOST_AMOUNT:
             raise InvalidProblem(f"{where}: {amount} of {resource} is not between 0 and 2^50")

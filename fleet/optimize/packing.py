@@ -22,6 +22,8 @@ Member = tuple[str, int]
 _EVERYWHERE = 1e18
 """Stands for room without bound, for resources that pods do not ask for; above all amounts."""
 _MOST_BITS = 60
+_MANY = 8
+"""Classes from which on most find no room on a machine, so that they are not sorted for each."""
 _SHARPNESS = 4
 """Power to which the used share of a resource is raised when a machine is filled again, so that scarce resources count
 most."""
@@ -192,6 +194,8 @@ def _filled(part: PackingInstance, kinds: Ints, density: Floats, demand: Ints, b
     the lowest number. A step is one class on every machine, so the steps are as many as the classes on the fullest
     machine; as those are few of thousands, the best is looked for each time, and nothing is sorted.
     """
+    if density.shape[1] < _MANY:
+        return _filled_in_order(part, kinds, density, demand, begun)
     pods, lines = begun.copy(), np.arange(len(kinds))
     rest = part.capacity[kinds] - pods @ part.requests
     add, divide = part.step[0].T, part.step[1].T
@@ -211,15 +215,32 @@ def _filled(part: PackingInstance, kinds: Ints, density: Floats, demand: Ints, b
     return pods
 
 
+def _filled_in_order(part: PackingInstance, kinds: Ints, density: Floats, demand: Ints, begun: Ints) -> Ints:
+    """Returns the same for few classes, which are sorted once: then a step is every machine's next class."""
+    order = np.argsort(-density.T, axis=0, kind="stable")  # [C, M]
+    wanted = np.where(part.fits[:, kinds], np.maximum(demand - begun, 0).T, 0)
+    taken = np.take_along_axis(wanted, order, axis=0).astype(np.float64)
+    rest = np.ascontiguousarray((part.capacity[kinds] - begun @ part.requests).T)  # [R, M]
+    add, divide = part.step
+    asked, add, divide = part.requests.T[:, order], add[:, order], divide[:, order]  # [R, C, M]
+    for step, count in enumerate(taken):
+        fit = np.minimum.reduce((rest + add[:, step]) / divide[:, step])
+        np.minimum(np.floor(fit), count, out=count)
+        rest -= count * asked[:, step]
+    pods = begun.copy()
+    pods[np.arange(len(kinds)), order] += taken.astype(np.int64)
+    return pods
+
+
 def _densities(part: PackingInstance, kinds: Ints, worth: Floats) -> tuple[Ints, Floats]:
     """Returns (kinds [M], density [M, C]) of M = kinds x measures machines: what classes are worth for their size.
 
     Size is the share of each resource alone, the sum of shares, the largest share, and the same for all.
     """
     share = part.requests[None] / np.maximum(part.capacity[kinds], 1.0)[:, None]
-    sizes = [share[:, :, resource] for resource in range(share.shape[2])]
-    sizes += [share.sum(axis=2), share.max(axis=2), np.ones(share.shape[:2])]
-    return np.tile(kinds, len(sizes)), np.vstack([_density(worth, size) for size in sizes])
+    each = np.moveaxis(share, 2, 0)
+    sizes = np.concatenate([*each, share.sum(axis=2), share.max(axis=2), np.ones(share.shape[:2])])
+    return np.tile(kinds, len(each) + 3), _density(worth, sizes)
 
 
 def _density(worth: Floats, size: Floats) -> Floats:

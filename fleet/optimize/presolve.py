@@ -18,9 +18,12 @@ _ROWS = 64
 
 
 def amounts(rows: Iterable[Mapping[str, int]], resources: Sequence[str]) -> Floats:
-    """Returns [N, R] the amount of each resource; 0 where it is not named."""
-    table = [[row.get(resource, 0) for resource in resources] for row in rows]
-    return np.array(table, dtype=np.float64).reshape(len(table), len(resources))
+    """Returns [N, R] the amount of each resource; 0 where it is not named. One object is read once."""
+    every = list(rows)
+    once = {id(it): it for it in every}
+    place = dict(zip(once, range(len(once)), strict=True))
+    table = np.array([[row.get(name, 0) for name in resources] for row in once.values()], dtype=np.float64)
+    return table.reshape(len(once), len(resources))[[place[id(it)] for it in every]]
 
 
 def size_order(pods: PodClass, resources: Sequence[str]) -> tuple[object, ...]:
@@ -99,15 +102,24 @@ def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bool
     order = np.lexsort((np.arange(len(cost)), -fits.sum(axis=0), -features.sum(axis=1), cost))
     may_be_better = np.zeros(len(cost), dtype=bool)
     may_be_better[rivals] = True
-    found = np.zeros(len(cost), dtype=bool)
+    found = np.ones(len(cost), dtype=bool)
+    order = order[~_repeated(cost, features, words, order, may_be_better)]
     stay: Ints = np.zeros(0, dtype=np.int64)
     for start in range(0, len(order), _ROWS):
         mine = order[start : start + _ROWS]
         left = mine[~_beaten(cost, features, words, stay, mine)]
         own = left[may_be_better[left]]
-        found[mine], found[left] = True, _beaten(cost, features, words, own, left)
+        found[left] = _beaten(cost, features, words, own, left)
         stay = np.concatenate([stay, own[~found[own]]])
     return found
+
+
+def _repeated(cost: Floats, features: Floats, words: NDArray[np.uint64], order: Ints, may_be_better: Bools) -> Bools:
+    """Returns [K] whether each in `order` equals the one before it, which is as good: most zones sell at one price."""
+    equal = may_be_better[order[:-1]] & (cost[order[1:]] == cost[order[:-1]])
+    for column in (*features.T, *words):
+        equal &= column[order[1:]] == column[order[:-1]]
+    return np.concatenate([np.zeros(min(1, len(order)), dtype=bool), equal])
 
 
 def _words(fits: Bools) -> NDArray[np.uint64]:

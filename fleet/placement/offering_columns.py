@@ -14,6 +14,8 @@ from model.quantity import Resources
 
 DIGITS = 9
 """Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
+_MOST_AMOUNTS = 256
+"""Amounts of resources of which it is kept how many times machines have them."""
 
 
 class OfferingColumns(NamedTuple):
@@ -49,7 +51,7 @@ class PoolColumns:
     """What machines have for pods, each object once: offerings in several zones share it."""
     zones: Mapping[str, OfferingColumns]
     """Zone -> its offerings; "" = all."""
-    _amounts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _known: dict[tuple[str, int], Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -88,13 +90,15 @@ class PoolColumns:
 
     def holds(self, requests: Resources) -> Sequence[int]:
         """How many pods with these requests go into each of the rooms."""
-        each = [[has // amount for has in self._of(name)] for name, amount in requests.items() if amount]
-        least = map(min, self._of(PODS), *each) if each else self._of(PODS)
-        return [max(0, it) for it in least]
+        each = [self._times(name, amount) for name, amount in requests.items() if amount]
+        return list(map(min, self._times(PODS, 1), *each)) if each else self._times(PODS, 1)
 
-    def _of(self, resource: str) -> tuple[int, ...]:
-        if (found := self._amounts.get(resource)) is None:
-            found = tuple([room.get(resource, 0) for room in self.rooms])
+    def _times(self, resource: str, amount: int) -> Sequence[int]:
+        """How many times each of the rooms has an amount: classes of pods ask for the same ones."""
+        if (found := self._known.get((resource, amount))) is None:
+            found = [max(0, room.get(resource, 0)) // amount for room in self.rooms]
+            if len(self._known) >= _MOST_AMOUNTS:
+                self._known.clear()
             if any(found):  # pods may name anything: what nobody offers is not kept
-                self._amounts[resource] = found
+                self._known[resource, amount] = found
         return found

@@ -48,6 +48,8 @@ class OfferingCatalog:
     """(need, tiers, domains) -> names of kinds, for each question that was asked before."""
     _known: dict[str, "_KnownKinds"] = field(default_factory=dict)
     """Pool -> its kinds, as passes before have made them."""
+    _rooms: dict[Hashable, Resources] = field(default_factory=dict)
+    """What is the same for offerings of which the solver's kinds have the same room -> that room."""
     _choices: dict[Hashable, str] = field(default_factory=dict)
     """(pool with `minValues`, what pods may use of it) -> the ending of names of its kinds for such pods."""
 
@@ -149,13 +151,11 @@ class OfferingCatalog:
 
     def _names(self, offerings: Sequence[Offering]) -> list[str]:
         """Returns the names of the kinds of some offerings of the supply, and enters those that are new."""
-        found = []
+        found, pool, known = [], None, _KnownKinds()
         for offering in offerings:
-            pool = offering.pool.name
-            known = self._known.get(pool)
-            if known is None:
-                limited = tuple(self.supply.headroom[pool].resources)
-                known = self._known[pool] = _known_kinds(self.supply, (pool, limited, tuple(self.caps.items())))
+            if offering.pool is not pool:
+                pool = offering.pool
+                known = self._known_of(pool.name)
             kind = known.get(id(offering))
             if kind is None:
                 kind = known[id(offering)] = _KnownKind(offering, self._kind(offering))
@@ -163,6 +163,12 @@ class OfferingCatalog:
             if name not in self.kinds:
                 self.kinds[name], self.offerings[name] = kind.kind, offering
         return found
+
+    def _known_of(self, pool: str) -> "_KnownKinds":
+        if pool not in self._known:
+            limited = tuple(self.supply.headroom[pool].resources)
+            self._known[pool] = _known_kinds(self.supply, (pool, limited, tuple(self.caps.items())))
+        return self._known[pool]
 
     def _chosen(self, offering: Offering, choice: str) -> str:
         """Returns the name of the kind of an offering of which `choice` tells what part may be filled; enters it."""
@@ -173,13 +179,20 @@ class OfferingCatalog:
 
     def _kind(self, offering: Offering, choice: str = "") -> MachineKind:
         name = "/".join(map(str, offering.key)) + choice
+        return MachineKind(name, self.supply.expected_usd_h(offering.offer), self._room(offering))
+
+    def _room(self, offering: Offering) -> Resources:
+        """Returns what a machine has for pods, caps and limits: one object for offerings that differ by zone alone."""
         offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
-        room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
-        limited = self.supply.headroom[offering.pool.name].resources
-        capacity = offering.offer.instance_type.capacity
-        room |= {_counted_by_limits(resource): capacity.get(resource, 0) for resource in limited}
-        room[_PRICE] = round(_MICRO * offering.offer.price_usd_h)
-        return MachineKind(name, self.supply.expected_usd_h(offering.offer), room)
+        machine, usd_h = offering.offer.instance_type, offering.offer.price_usd_h
+        alike = id(offered), id(machine), offering.pool.name, usd_h
+        if (room := self._rooms.get(alike)) is None:
+            room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
+            limited = self.supply.headroom[offering.pool.name].resources
+            room |= {_counted_by_limits(resource): machine.capacity.get(resource, 0) for resource in limited}
+            room[_PRICE] = round(_MICRO * usd_h)
+            self._rooms[alike] = room
+        return room
 
     def resources(self, asked: Iterable[str], pools: Iterable[str]) -> tuple[str, ...]:
         """Returns the resources that pods ask for, in the order of Karpenter's queue, then those that limits count."""
@@ -188,9 +201,11 @@ class OfferingCatalog:
     def limits_of(self, pools: Iterable[str], spent: Sequence[PlannedNodeClaims] = ()) -> Iterator[Limit]:
         """Yields the limits on what these pools may still buy, with `spent` given back to them."""
         for pool in pools:
+            left = self.supply.headroom[pool]
+            if left.nodes is None and left.usd_h is None and not left.resources:
+                continue
             mine = [planned for planned in spent if planned.offering.pool.name == pool]
             kinds = frozenset(name for name, offering in self.offerings.items() if offering.pool.name == pool)
-            left = self.supply.headroom[pool]
             if left.nodes is not None:
                 most = left.nodes + sum(planned.count for planned in mine)
                 yield Limit(f"machines of {pool}", MACHINES, max(0, most), kinds)

@@ -208,9 +208,10 @@ class AdmissionPass:
             del self.backend.placed[uid]  # they keep what they say; the next pass finds their machines written
         postponed = self._postpone_purchases()
         self._buy_together()
-        for holder in (it for it in result.admitted if it.workload.uid not in later):
-            gang = self.snapshot.gangs[whole(holder.workload.uid)]
-            with concerning(gang_subject(gang.uid)):
+        admitted = [it for it in result.admitted if it.workload.uid not in later]
+        with concerning(lambda: gang_subject(whole(holder.workload.uid))):
+            for holder in admitted:
+                gang = self.snapshot.gangs[whole(holder.workload.uid)]
                 if gang.uid in postponed:
                     self._wait(gang, postponed[gang.uid])
                 elif gang.uid == holder.workload.uid:
@@ -240,6 +241,8 @@ class AdmissionPass:
         ending = {**soon_free(self.snapshot, self.backend.state, buying), **awaited}
         batched = open_batch(self.waiting, self.snapshot.now_s) | ending.keys()
         batched_claims = {claim for uid in batched & placed.keys() for claim in placed[uid].bought}
+        if not batched_claims:
+            return {}
         beside = frozenset(uid for uid, it in placed.items() if any(pin.claim in batched_claims for pin in it.pins))
         if not beside <= batched:
             return {}
@@ -314,8 +317,8 @@ class AdmissionPass:
 
         One with an action under way keeps its turn there.
         """
-        for gang in self.waiting:
-            with concerning(gang_subject(gang.uid)):
+        with concerning(lambda: gang_subject(gang.uid)):
+            for gang in self.waiting:
                 self._submit_one(gang)
         for gang in self.still_leaving:  # they keep their turn, and by that the places they come back to
             if (binding := self.workloads.binding(gang)) is not None:
@@ -327,7 +330,8 @@ class AdmissionPass:
 
     def _submit_one(self, gang: Gang) -> None:
         """Puts a waiting gang into its queue, or saves the refusal of the first rule that keeps it out."""
-        busy, binding = gang_subject(gang.uid) in self.snapshot.busy, self.workloads.binding(gang)
+        under_way, binding = self.snapshot.busy, self.workloads.binding(gang)
+        busy = bool(under_way) and gang_subject(gang.uid) in under_way
         refusal = prefilter(self.fleet, self.snapshot, gang, binding) if not busy else None
         if refusal is not None:
             self._wait(gang, refusal)
@@ -438,6 +442,8 @@ def _clause(words: str) -> str:
 def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:
     """Returns the gang's pod sets with the counts it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
+    if gang.choice is None and counts == {pods.name: pods.count for pods in gang.pod_sets}:
+        return gang.pod_sets
     sized = (_with_count(pods, counts.get(pods.name, 0)) for pods in gang.pod_sets)
     return tuple(pods if gang.choice is None else replace(pods, core=pods.count) for pods in sized)
 

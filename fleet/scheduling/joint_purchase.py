@@ -49,7 +49,7 @@ class BoughtApart(NamedTuple):
 def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purchases: str) -> BoughtApart | None:
     """Buys for ordinary pods whose domains are settled; None, and nothing is bought, where some find no machine."""
     gangs = {
-        uid: PlacedGang(PlacementPlan(), WrittenClaims(), (), (need,), {}, ordinary=True)
+        uid: PlacedGang(PlacementPlan(), WrittenClaims(), (need,), {}, ordinary=True)
         for uid, (need, _) in shares.items()
     }
     lines = list(_lines_apart(shares, caps))
@@ -117,17 +117,25 @@ def _exchangeable(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> dict[s
 
 def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[str]:
     """Yields the gangs that no programme knows all about: also those of several sets that share a host with others."""
-    groups = {uid: {caps.gathers(need.pod_set) for need in it.needs} - {None} for uid, it in placed.items()}
+    groups = {uid: found for uid, it in placed.items() if (found := _gathered(it, caps))}
     sharing = Counter(chain.from_iterable(groups.values()))
     shared = {group for group, gangs in sharing.items() if gangs > 1}
     for uid, it in placed.items():
-        torn = len(it.needs) > 1 and not shared.isdisjoint(groups[uid])
+        torn = len(it.needs) > 1 and not shared.isdisjoint(groups.get(uid, ()))
         if torn or not it.needs or any(caps.stays(need.pod_set) or _by_nvlink(need) for need in it.needs):
             yield uid
 
 
+def _gathered(placed: PlacedGang, caps: MachineCaps) -> set[Hashable]:
+    return {group for need in placed.needs if (group := caps.gathers(need.pod_set)) is not None}
+
+
 def _by_nvlink(need: Need) -> bool:
-    return labels.GPU_CLIQUE in {need.pod_set.required_topology, *(it.level for it in need.pod_set.slices)}
+    pods = need.pod_set
+    return bool(pods.required_topology or pods.slices) and labels.GPU_CLIQUE in {
+        pods.required_topology,
+        *(it.level for it in pods.slices),
+    }
 
 
 def _purchase_lines(gangs: Mapping[str, PlacedGang], caps: MachineCaps) -> list[PurchaseLine]:
@@ -167,13 +175,15 @@ def _lines_of(
     own = [it for it in placed.plan.assignments if it.pod_set == member.pod_set and it.slot.claim in bought]
     gathers = caps.gathers(need.pod_set) is not None
     for domains, assignments in _by_domains(kept.union(caps.keys(need.pod_set)), own).items():
-        count, takes = sum(it.count for it in assignments), caps.taken(need.pod_set)
+        count, takes = sum([it.count for it in assignments]), caps.taken(need.pod_set)
         yield PurchaseLine(member, need, count, _offerings(assignments, bought), domains, takes, gathers=gathers)
 
 
 def _offerings(assignments: Iterable[NodeAssignment], bought: Mapping[str, Offering]) -> tuple[Offering, ...]:
-    offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in assignments)}
-    return tuple(offering for _, offering in sorted(offerings.items()))
+    found = [bought[it.slot.claim] for it in assignments]
+    if len(found) == 1:
+        return tuple(found)
+    return tuple(offering for _, offering in sorted({it.key: it for it in found}.items()))
 
 
 def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) -> frozenset[str]:
@@ -190,8 +200,8 @@ def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) 
 
 
 def _zone_is_decided(placed: PlacedGang, bought: Container[str]) -> bool:
-    there = any(it.slot.claim not in bought for it in placed.plan.assignments)
-    return there and any(need.pod_set.required_topology == labels.ZONE for need in placed.needs)
+    bound = labels.ZONE in [need.pod_set.required_topology for need in placed.needs]
+    return bound and any(it.slot.claim not in bought for it in placed.plan.assignments)
 
 
 def _by_domains(
@@ -235,9 +245,10 @@ def _commit(
         owned.setdefault(machine.owner, []).append(machine)
     for uid, mine in sorted(owned.items(), key=lambda it: order[it[0]]):
         mine.sort(key=lambda it: it.offering.key)
-        offerings = {it.offering.key: it.offering for it in mine}
-        lots = Counter(it.offering.key for it in mine)
-        plan = PlacementPlan(purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in lots.items()))
+        lots: dict[OfferingKey, list[Offering]] = {}
+        for it in mine:
+            lots.setdefault(it.offering.key, []).append(it.offering)
+        plan = PlacementPlan(purchases=tuple([PlannedNodeClaims(lot[-1], len(lot)) for lot in lots.values()]))
         claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary)
         by_claim = dict(zip(claims.names.values(), (it.offering for it in mine), strict=True))  # both by offering
         for claim, machine in zip(by_claim, mine, strict=True):
@@ -254,7 +265,7 @@ def _commit(
     for uid, placed in gangs.items():
         purchases, claims, by_claim = written.get(uid, nothing)
         plan = PlacementPlan(tuple(assignments[uid]), placed.plan.recuts, purchases)
-        machines.placed[uid] = PlacedGang(plan, claims, plan.pins(), placed.needs, by_claim, placed.ordinary)
+        machines.placed[uid] = PlacedGang(plan, claims, placed.needs, by_claim, placed.ordinary)
 
 
 def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mapping[str, str]) -> None:

@@ -25,13 +25,19 @@ class PlacedGang:
 
     plan: PlacementPlan
     written: WrittenClaims
-    pins: tuple[Pin, ...]
     needs: tuple[Need, ...] = ()
     """What the plan was found for; empty where no joint purchase may change it."""
     bought: Mapping[str, Offering] = field(default_factory=dict)
     """Name of a claim -> the offering it buys."""
     ordinary: bool = False
     """Whether it is for pods of no gang: the machines are nobody's, and need not come together."""
+    waiting: tuple[Pin, ...] | None = None
+    """Its pins where some wait for machines that are cut anew; None = they are as the plan has them."""
+
+    @property
+    def pins(self) -> tuple[Pin, ...]:
+        """Returns its places as its status has them; few are asked for before all is bought together."""
+        return self.plan.pins() if self.waiting is None else self.waiting
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -39,7 +45,7 @@ class PlacedGang:
         return self.written.claims
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen ones take three times as long to make, and there are many
 class _LastPlan:
     """A `_LastPlan` is the plan found last; it holds as long as gang, assignment and cluster state are the same."""
 
@@ -249,7 +255,7 @@ class ClusterBackend:
         new = [replace(pin, node="") if pin.claim in cut else pin for pin in self.placed[uid].pins]
         vacated = set(lost_pods.vacated)
         self._pins_with_replacements[uid] = (*(pin for pin in gang.pins if pin not in vacated), *new)
-        self.placed[uid] = replace(self.placed[uid], pins=tuple(new))
+        self.placed[uid] = replace(self.placed[uid], waiting=tuple(new))
 
     def note_pods(self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...]) -> None:
         """Records as decided what is bought for ordinary pods; the plan has been taken on the state."""
@@ -257,8 +263,8 @@ class ClusterBackend:
 
     def awaits_writes(self) -> frozenset[str]:
         """Returns whose plans cut machines that are being written, and who stands on what is bought for those."""
-        found = {uid for uid, it in self.placed.items() if it.plan.busy}
-        count = -1
+        found = {uid for uid, it in self.placed.items() if it.plan.recuts and it.plan.busy}
+        count = 0
         while count < len(found):
             count, bought = len(found), {claim for uid in found for claim in self.placed[uid].bought}
             found |= {uid for uid, it in self.placed.items() if any(pin.claim in bought for pin in it.pins)}
@@ -276,21 +282,20 @@ class ClusterBackend:
         if plan.purchases:
             claims = self.claims_of(uid, plan, purpose, ordinary=ordinary)
             offerings = {name: plan.purchases[purchase].offering for (purchase, _), name in claims.names.items()}
-            pins = self._name_bought(plan, claims.names)
+            self._name_bought(claims.names)
         else:
-            claims, offerings, pins = WrittenClaims(), {}, plan.pins()
-        self.placed[uid] = PlacedGang(plan, claims, pins, needs, offerings, ordinary)
+            claims, offerings = WrittenClaims(), {}
+        self.placed[uid] = PlacedGang(plan, claims, needs, offerings, ordinary)
         self.planner.settle(uid)
         self._share_rest(plan)
 
-    def _name_bought(self, plan: PlacementPlan, names: Mapping[tuple[int, int], str]) -> tuple[Pin, ...]:
-        """Names the slots of bought machines after their claims; returns the pins of the plan."""
+    def _name_bought(self, names: Mapping[tuple[int, int], str]) -> None:
+        """Names the slots of bought machines after their claims."""
         for (purchase, number), name in names.items():
             bought = self.state.slots[f"new/{purchase}/{number}"]
             self.state.rename(bought, f"claim/{name}")
             bought.claim = name
             self._slot_of_claim[name] = bought
-        return plan.pins()
 
     def _share_rest(self, plan: PlacementPlan) -> None:
         """Lets gangs that can wait for a machine on its way use the rest of it."""

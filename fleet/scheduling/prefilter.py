@@ -233,8 +233,8 @@ def behind_queue(fleet: Fleet, binding: QueueBinding) -> Iterator[FlavorNodes]:
 
 def _runtime_exists(case: _Candidate) -> Refusal | None:
     """Refuses a RuntimeClass that is not there: the API server would refuse the pods."""
-    wanted = sorted({pods.runtime_class for pods in case.gang.pod_sets} - {"", *case.snapshot.runtime_classes})
-    if not wanted:
+    named = {pods.runtime_class for pods in case.gang.pod_sets if pods.runtime_class}
+    if not (named and (wanted := sorted(named.difference(case.snapshot.runtime_classes)))):
         return None
     known = _listed(case.snapshot.runtime_classes)
     return Refusal(Reason.RUNTIME_CLASS_NOT_FOUND, f"RuntimeClass {wanted[0]!r} does not exist; there are: {known}")

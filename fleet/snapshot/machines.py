@@ -1,6 +1,6 @@
 """Defines what can be bought and what was: instance types, offers, launch requests and outcomes, instances, notices."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -149,17 +149,17 @@ class NodeProfiles(Protocol):
     Pure: the same type and template give the same answer.
     """
 
-    def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
-        """Returns the type with the amounts that nodes of the template have; itself where these are the same."""
+    def of(self, template: NodeTemplate) -> Callable[[InstanceType], InstanceType]:
+        """Returns what gives a type the amounts that nodes of the template have; itself where these are the same."""
         ...
 
 
 class ListedProfiles:
     """`ListedProfiles` are of a catalogue whose amounts hold for every template."""
 
-    def profile(self, machine: InstanceType, _template: NodeTemplate) -> InstanceType:
-        """Returns the type itself."""
-        return machine
+    def of(self, _template: NodeTemplate) -> Callable[[InstanceType], InstanceType]:
+        """Returns what leaves every type as it is."""
+        return lambda machine: machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ The formulas are those of the EKS images, as Karpenter documents and computes th
 (aws/karpenter-provider-aws `pkg/providers/instancetype/types.go`): integer MiB and milli-CPU throughout.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 
 from fleet.snapshot import InstanceType
@@ -66,10 +67,14 @@ class Ec2NodeProfiles:
     hardware: Mapping[str, Hardware]
     """Instance type -> what it is made of; one that is missing stays as it is listed."""
 
-    def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
-        """The type with the amounts that nodes of the template have; itself where the template says nothing of them."""
-        hardware, settings = self.hardware.get(machine.name), settings_of(template)
-        if hardware is None or settings == NodeSettings():
+    def of(self, template: NodeTemplate) -> Callable[[InstanceType], InstanceType]:
+        """What gives a type the amounts that nodes of the template have; itself where that says nothing of them."""
+        settings = settings_of(template)
+        return (lambda machine: machine) if settings == NodeSettings() else partial(self._sized, settings)
+
+    def _sized(self, settings: NodeSettings, machine: InstanceType) -> InstanceType:
+        hardware = self.hardware.get(machine.name)
+        if hardware is None:
             return machine
         return replace(
             machine,

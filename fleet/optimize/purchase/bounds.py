@@ -16,6 +16,7 @@ a dual feasible function, Fekete and Schepers 2001); and the duals of the master
 fullest machine of each kind is found exactly.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -36,6 +37,8 @@ _ROUNDING = 1e-9
 """Relative amount by which a bound is lowered for the rounding of sums."""
 _TRUST = 1e-6
 """Relative tolerance by which the solver's bound of a machine may be off."""
+_FEW_MIXES, _MANY_MIXES = (0.5,), tuple(step / 16 for step in range(1, 16))
+"""Weights of the first of two resources in a size, at first and for kinds of which more has to be known."""
 _LARGE = 1_000.0
 """Least number that the worth of a machine is scaled to, because the solver's tolerances are absolute."""
 
@@ -199,17 +202,20 @@ def by_fullest_machines(
     """Returns the bound that prices prove, and whether patterns were added: exact pricing, which misses none.
 
     The fullest machine of each kind comes from an integer knapsack programme. Kinds whose machines cannot carry more
-    worth than they cost by `at_most` need no programme. Raises `SolverFailed`.
+    worth than they cost by `at_most` need no programme: that is a hundredth of the work. Raises `SolverFailed`.
     """
     kinds = np.arange(len(part.price))
     pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
-    share = part.requests / np.maximum(part.capacity, 1.0)[:, None]  # [K, C, R]
-    most_worth = at_most(part, share, prices.worth)
+    most_worth = np.full(len(kinds), np.inf)
+    for mixes in (_FEW_MIXES, _MANY_MIXES):
+        left = np.flatnonzero(most_worth > prices.machines)
+        most_worth[left] = np.minimum(most_worth[left], at_most(part, left, prices.worth, mixes))
     for kind in np.flatnonzero(most_worth > prices.machines).tolist():
         rows = np.flatnonzero(part.fits[:, kind] & (prices.worth > 0))
+        share = part.requests[rows] / np.maximum(part.capacity[kind], 1.0)
         knapsack = Programme(np.full(part.requests.shape[1], -np.inf), np.minimum(part.capacity[kind], 1.0))
         unit = _LARGE / (prices.worth[rows] * part.holds[rows, kind]).max()
-        knapsack.add_columns(-unit * prices.worth[rows], SparseMatrix.of(share[kind, rows]), part.holds[rows, kind])
+        knapsack.add_columns(-unit * prices.worth[rows], SparseMatrix.of(share), part.holds[rows, kind])
         found = knapsack.solve_integer(None, nodes, around=False)
         pods[kind, rows] = found.values
         most_worth[kind] = -found.bound / unit * (1 + _TRUST)
@@ -217,21 +223,23 @@ def by_fullest_machines(
     return prove(part, prices, most_worth), pool.add_improving(prices, kinds, pods, EACH)
 
 
-def at_most(part: PackingInstance, share: Floats, worth: Floats) -> Floats:
-    """Returns [K] an upper bound of the worth that a machine carries, by one resource or the mean of two.
+def at_most(part: PackingInstance, kinds: Ints, worth: Floats, mixes: Sequence[float]) -> Floats:
+    """Returns [N] an upper bound of the worth that a machine of each of `kinds` [N] carries, by sizes of pods.
 
-    For one size the best is to take pods by worth for their size, the last in part (Dantzig 1957). `share` [K, C, R] is
-    the part of the machine that one pod takes.
+    For one size the best is to take pods by worth for their size, the last in part (Dantzig 1957). Sizes are the parts
+    of the machine that a pod takes: of each resource alone, and of each two together in these `mixes`.
     """
-    each = [share[:, :, resource] for resource in range(share.shape[2])]
-    most: Floats = np.full(len(share), np.inf)
-    held, value = part.holds.T, part.holds.T * worth
-    for size in [*each, *((one + other) / 2 for one, other in combinations(each, 2))]:
-        whole = size * held
+    share = part.requests / np.maximum(part.capacity[kinds], 1.0)[:, None]
+    each, weights = np.moveaxis(share, 2, 0), np.array(mixes)[:, None, None]
+    held = part.holds.T[kinds]
+    most: Floats = np.full(len(kinds), np.inf)
+    for sizes in (each, *(weights * one + (1 - weights) * other for one, other in combinations(each, 2))):
+        whole, value = sizes * held, np.broadcast_to(held * worth, sizes.shape)  # [S, N, C]
         density = np.divide(value, whole, out=np.full(whole.shape, np.inf), where=whole > 0)
-        order = np.argsort(-density, axis=1, kind="stable")
-        taken = np.take_along_axis(whole, order, axis=1)
-        rest = 1.0 - (np.cumsum(taken, axis=1) - taken)
+        order = np.argsort(-density, axis=2, kind="stable")
+        taken = np.take_along_axis(whole, order, axis=2)
+        rest = 1.0 - (np.cumsum(taken, axis=2) - taken)
         part_of = np.divide(rest, taken, out=np.ones_like(rest), where=taken > 0)
-        most = np.minimum(most, (np.take_along_axis(value, order, axis=1) * np.clip(part_of, 0.0, 1.0)).sum(axis=1))
+        carried = (np.take_along_axis(value, order, axis=2) * np.clip(part_of, 0.0, 1.0)).sum(axis=2)
+        most = np.minimum(most, carried.min(axis=0))
     return most

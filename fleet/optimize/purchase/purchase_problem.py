@@ -64,7 +64,8 @@ class PurchaseProblem:
         for kind in self.kinds:
             if not 0 <= kind.price_usd_h < inf or (kind.most is not None and kind.most < 0):
                 raise InvalidProblem(f"kind {kind.name}: price {kind.price_usd_h} or bound {kind.most} makes no sense")
-            check_amounts(f"kind {kind.name}", kind.capacity)
+        for name, capacity in {id(it.capacity): (it.name, it.capacity) for it in self.kinds}.values():
+            check_amounts(f"kind {name}", capacity)
         for machine in self.existing:
             check_amounts(f"machine {machine.name}", machine.free)
         for limit in self.limits:

@@ -1,6 +1,8 @@
 """What a pool's image, disks and kubelet leave of a machine."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,9 +25,11 @@ class FewPods:
 
     asked = 0
 
-    def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
+    def of(self, template: NodeTemplate) -> Callable[[InstanceType], InstanceType]:
+        return partial(self._sized, template.kubelet.max_pods)
+
+    def _sized(self, most: int | None, machine: InstanceType) -> InstanceType:
         self.asked += 1
-        most = template.kubelet.max_pods
         if most is None:
             return machine
         small = {"pods": most, "memory": 1000}
@@ -59,9 +63,9 @@ def test_purchases_count_with_it() -> None:
 class Greedy:
     """A cloud where the kubelets of a template that says so keep all memory for themselves."""
 
-    def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
-        kept = template.kubelet.kube_reserved
-        return replace(machine, allocatable=machine.allocatable | {"memory": 0}) if kept else machine
+    def of(self, template: NodeTemplate) -> Callable[[InstanceType], InstanceType]:
+        kept = {"memory": 0} if template.kubelet.kube_reserved else {}
+        return lambda machine: replace(machine, allocatable=machine.allocatable | kept)
 
 
 @pytest.mark.parametrize(("reserved", "offers"), [({}, 1), ({"memory": "900Gi"}, 0)])

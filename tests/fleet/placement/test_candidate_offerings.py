@@ -56,7 +56,7 @@ def test_names_that_nobody_offers_are_not_kept() -> None:
     known = columns(POOL)
     for number in range(100):
         assert not any(known.holds({"cpu": 1000, f"example.com/{number}": 1}))
-    assert known._amounts.keys() == {"cpu", "pods"}
+    assert known._known.keys() == {("cpu", 1000), ("pods", 1)}
 
 
 @given(requests=REQUESTS, pods=st.integers(1, 9))

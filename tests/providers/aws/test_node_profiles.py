@@ -17,7 +17,7 @@ KUBE_MIB = 11 * PODS + 255
 
 def sized(template: dict[str, Any], hardware: Hardware | None = HARDWARE) -> InstanceType:
     known = {} if hardware is None else {M7.name: hardware}
-    return Ec2NodeProfiles(known).profile(MACHINE, small_fleet(template=template).node_pools["h100"].spec.template)
+    return Ec2NodeProfiles(known).of(small_fleet(template=template).node_pools["h100"].spec.template)(MACHINE)
 
 
 def memory(kube_mib: int = KUBE_MIB, system_mib: int = 0, eviction_mib: int = 100) -> int:
