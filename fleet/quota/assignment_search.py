@@ -267,7 +267,8 @@ class AssignmentSearch:
             return False
         below: Iterable[AdmittedWorkload] = self.ledger.staying(self.node.name)
         if policy is not CandidatePolicy.ANY:  # the lowest priority comes first
-            below = takewhile(lambda it: it.workload.priority <= workload.priority, below)
+            most = workload.priority - (policy is CandidatePolicy.LOWER)
+            below = takewhile(lambda it: it.workload.priority <= most, below)
         return any(not it.uses_any(usage) and satisfies_policy(policy, workload, it.workload) for it in below)
 
     def _context(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:
