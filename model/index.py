@@ -7,7 +7,7 @@ The values are kept alive with the view, so that an identity is never taken over
 is shared: nobody changes it. Two threads that ask at once may derive a view twice, never a wrong one.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
@@ -292,7 +292,10 @@ def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -
     found = LoggedTable.after(before, news)
     if news.keys() <= before.keys():
         return found
-    keys = list(before) if found.keys() >= before.keys() else [key for key in before if key in found]
-    for key in found.keys() - before.keys():
-        insort(keys, key)
+    keys = list(before)
+    for key in news:
+        if key not in found:
+            del keys[bisect_left(keys, key)]
+        elif key not in before:
+            insort(keys, key)
     return LoggedTable(zip(keys, map(found.__getitem__, keys), strict=True), found.log)

@@ -265,10 +265,11 @@ class AssignmentSearch:
         policy = self.queue.preemption.within_queue
         if policy is CandidatePolicy.NEVER:
             return False
+        if policy is CandidatePolicy.LOWER and self.ledger.lowest_priority(self.node.name) >= workload.priority:
+            return False
         below: Iterable[AdmittedWorkload] = self.ledger.staying(self.node.name)
         if policy is not CandidatePolicy.ANY:  # the lowest priority comes first
-            most = workload.priority - (policy is CandidatePolicy.LOWER)
-            below = takewhile(lambda it: it.workload.priority <= most, below)
+            below = takewhile(lambda it: it.workload.priority <= workload.priority, below)
         return any(not it.uses_any(usage) and satisfies_policy(policy, workload, it.workload) for it in below)
 
     def _context(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:

@@ -116,7 +116,8 @@ def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResou
 def _usages(
     before: dict[str, Mapping[FlavorResource, int]], changes: TableChanges[Gang], fleet: Fleet, specs: QuotaSpecs
 ) -> dict[str, Mapping[FlavorResource, int]]:
-    tree, found = specs.tree(), before.copy()
+    declared_only = any(it.declared_only for it in specs.queues.values())
+    tree, found = specs.tree() if declared_only else None, before.copy()
     for part in (part for _, gang in changes.gone() if gang.holds_capacity for part in parts(gang)):
         found.pop(part.uid, None)
     for gang in (gang for _, gang in changes.came() if gang.holds_capacity):
@@ -161,15 +162,17 @@ def usage_of(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict
     return {tree.cell(named): amount for named, amount in _usage(specs, tree, queue, gang).items()}
 
 
-def _usage(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[FlavorResource, int]:
-    spec, node = specs.queues[queue], tree.queues[queue]
+def _usage(specs: QuotaSpecs, tree: QuotaTree | None, queue: str, gang: Gang) -> dict[FlavorResource, int]:
+    """Returns what a gang takes of its flavors; without a tree where its queue counts all, declared or not."""
+    spec = specs.queues[queue]
     usage: dict[FlavorResource, int] = {}
     spare = gang.reclaimable
     for pod_set in gang.pod_sets:
         chosen = gang.flavors.get(pod_set.name, ())
         for resource, amount in spec.asked_of(pod_set).items():
             named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
-            if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
+            counts = tree is None or not spec.declared_only or tree.counts(tree.queues[queue], named)
+            if amount and named.flavor and counts:
                 usage[named] = usage.get(named, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
     return usage
 
