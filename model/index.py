@@ -7,7 +7,7 @@ The values are kept alive with the view, so that an identity is never taken over
 is shared: nobody changes it. Two threads that ask at once may derive a view twice, never a wrong one.
 """
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
@@ -260,24 +260,30 @@ def followed_each(tables: int = 1) -> Callable[[Callable[..., R | None]], Callab
             if held is not None and all(map(is_, held[0], values)):
                 return held[1]
             now, context = values[:tables], values[tables:]
-            if held is not None and all(one is other for one, other in zip(held[0][tables:], context, strict=True)):
+            if held is None or not all(map(is_, held[0][tables:], context)):
+                found = dict(_present(asked(sorted(now[0]), now, context)))
+            elif tables == 1:
+                found = _brought_up_to_date(held[1], asked(_differing(index, held[0][0], now[0]), now, context))
+            else:
                 pairs = zip(held[0], now, strict=False)
                 changed = {key for old, new in pairs for key in _differing(index, old, new)}
-                found = _brought_up_to_date(held[1], {key: _at(function, key, now, context) for key in changed})
-            else:
-                found = dict(_present({key: _at(function, key, now, context) for key in sorted(now[0])}))
+                found = _brought_up_to_date(held[1], asked(changed, now, context))
             kept[0] = values, found
             return found
+
+        def asked(keys: Iterable[str], now: Sequence[Any], context: Sequence[object]) -> dict[str, R | None]:
+            first, *others = now
+            if not others:  # of most views
+                found = ((key, first.get(key)) for key in keys)
+                return {key: None if value is None else function(value, *context) for key, value in found}
+            return {
+                key: function(first[key], *[table.get(key) for table in others], *context) if key in first else None
+                for key in keys
+            }
 
         return view
 
     return decorate
-
-
-def _at(function: Callable[..., R | None], key: str, tables: Sequence[Any], context: Sequence[object]) -> R | None:
-    if key not in tables[0]:
-        return None
-    return function(*[table.get(key) for table in tables], *context)
 
 
 def _present(found: Mapping[str, R | None]) -> Iterator[tuple[str, R]]:
@@ -290,12 +296,10 @@ def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -
     if not news:
         return before
     found = LoggedTable.after(before, news)
-    if news.keys() <= before.keys():
-        return found
-    keys = list(before)
-    for key in news:
-        if key not in found:
-            del keys[bisect_left(keys, key)]
-        elif key not in before:
-            insort(keys, key)
+    came = [key for key in news if key not in before]
+    if not came or (len(came) == 1 and before and came[0] > next(reversed(before))):
+        return found  # in order as it is
+    keys = [key for key in before if key in found] if len(news) > len(came) else list(before)
+    for key in came:
+        insort(keys, key)
     return LoggedTable(zip(keys, map(found.__getitem__, keys), strict=True), found.log)

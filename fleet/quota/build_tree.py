@@ -109,15 +109,25 @@ def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResou
 
     Cells of a tree are numbered anew for each tree, so they are named here.
     """
-    return _usages(snapshot.index, snapshot.gangs, fleet, current_quota_specs(fleet, snapshot))
+    specs = current_quota_specs(fleet, snapshot)
+    return _usages(snapshot.index, snapshot.gangs, fleet, specs, _nobodys_tree(snapshot.index, specs))
+
+
+@derived(1)
+def _nobodys_tree(_index: Index, specs: QuotaSpecs) -> QuotaTree:
+    """Returns a tree that nothing is charged to: it tells what is counted."""
+    return specs.tree()
 
 
 @followed(dict[str, Mapping[FlavorResource, int]])
 def _usages(
-    before: dict[str, Mapping[FlavorResource, int]], changes: TableChanges[Gang], fleet: Fleet, specs: QuotaSpecs
+    before: dict[str, Mapping[FlavorResource, int]],
+    changes: TableChanges[Gang],
+    fleet: Fleet,
+    specs: QuotaSpecs,
+    tree: QuotaTree,
 ) -> dict[str, Mapping[FlavorResource, int]]:
-    declared_only = any(it.declared_only for it in specs.queues.values())
-    tree, found = specs.tree() if declared_only else None, before.copy()
+    found = before.copy()
     for part in (part for _, gang in changes.gone() if gang.holds_capacity for part in parts(gang)):
         found.pop(part.uid, None)
     for gang in (gang for _, gang in changes.came() if gang.holds_capacity):
@@ -162,17 +172,15 @@ def usage_of(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict
     return {tree.cell(named): amount for named, amount in _usage(specs, tree, queue, gang).items()}
 
 
-def _usage(specs: QuotaSpecs, tree: QuotaTree | None, queue: str, gang: Gang) -> dict[FlavorResource, int]:
-    """Returns what a gang takes of its flavors; without a tree where its queue counts all, declared or not."""
-    spec = specs.queues[queue]
+def _usage(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[FlavorResource, int]:
+    spec, node = specs.queues[queue], tree.queues[queue]
     usage: dict[FlavorResource, int] = {}
     spare = gang.reclaimable
     for pod_set in gang.pod_sets:
         chosen = gang.flavors.get(pod_set.name, ())
         for resource, amount in spec.asked_of(pod_set).items():
             named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
-            counts = tree is None or not spec.declared_only or tree.counts(tree.queues[queue], named)
-            if amount and named.flavor and counts:
+            if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
                 usage[named] = usage.get(named, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
     return usage
 
