@@ -66,8 +66,9 @@ def derived(
             if steady:
                 result = next((old for _, old in list(kept.values())[-1:] if old == result), result)
             kept[key] = (values, result)
-            for oldest in list(islice(kept, max(0, len(kept) - most))):
-                kept.pop(oldest, None)
+            if len(kept) > most:
+                for oldest in list(islice(kept, len(kept) - most)):
+                    kept.pop(oldest, None)
             return result
 
         # Asked a hundred times and more a turn: to take one value or two by name costs half of what a list does.

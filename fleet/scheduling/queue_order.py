@@ -37,12 +37,21 @@ def queue_key(gang: Gang, usage: float = 0.0, priority: int | None = None) -> tu
 def pending_in_order(fleet: Fleet, snapshot: Snapshot) -> list[Gang]:
     """Returns all pending gangs; those of one queue are in the order in which they are considered."""
     usage = usage_order_values(fleet, snapshot)
-    waiting = (gang for gang in snapshot.gangs.values() if gang.state is GangState.PENDING)
 
     def key(gang: Gang) -> tuple[object, ...]:
         return queue_key(gang, usage.get(local_queue_of(gang), 0.0), boosted_priority(fleet, gang))
 
-    return sorted(waiting, key=key)
+    return sorted(pending(snapshot).values(), key=key)
+
+
+def pending(snapshot: Snapshot) -> Mapping[str, Gang]:
+    """Returns the pending gangs by uid."""
+    return _pending(snapshot.index, snapshot.gangs)
+
+
+@followed_each()
+def _pending(gang: Gang) -> Gang | None:
+    return gang if gang.state is GangState.PENDING else None
 
 
 def pending_in_same_queue(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Sequence[Gang]:
