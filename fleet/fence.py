@@ -48,14 +48,9 @@ Decided = Action | DecisionFailed
 
 def told_apart(decided: Iterable[Decided]) -> tuple[list[Action], list[DecisionFailed]]:
     """Returns (actions, failures), both in order."""
-    actions: list[Action] = []
-    failed: list[DecisionFailed] = []
-    for it in decided:
-        if isinstance(it, DecisionFailed):
-            failed.append(it)
-        else:
-            actions.append(it)
-    return actions, failed
+    there = list(decided)
+    failed = [it for it in there if isinstance(it, DecisionFailed)]
+    return [it for it in there if not isinstance(it, DecisionFailed)], failed
 
 
 class concerning:  # noqa: N801  reads as the statement it is

@@ -66,8 +66,9 @@ def derived(
             if steady:
                 result = next((old for _, old in list(kept.values())[-1:] if old == result), result)
             kept[key] = (values, result)
-            for oldest in list(islice(kept, max(0, len(kept) - most))):
-                kept.pop(oldest, None)
+            if len(kept) > most:
+                for oldest in list(islice(kept, len(kept) - most)):
+                    kept.pop(oldest, None)
             return result
 
         # Asked a hundred times and more a turn: to take one value or two by name costs half of what a list does.
@@ -260,25 +261,31 @@ def followed_each(tables: int = 1) -> Callable[[Callable[..., R | None]], Callab
             if held is not None and all(map(is_, held[0], values)):
                 return held[1]
             now, context = values[:tables], values[tables:]
-            if held is not None and all(one is other for one, other in zip(held[0][tables:], context, strict=True)):
-                pairs = zip(held[0], now, strict=False)
-                changed = {key for old, new in pairs for key in _differing(index, old, new)}
-                found = _brought_up_to_date(held[1], {key: _at(function, key, now, context) for key in changed})
-            else:
+            if held is None or not all(map(is_, held[0][tables:], context)):
                 keys = sorted(now[0])  # thousands, often
                 found = dict(_present(zip(keys, _of_all(function, keys, now, context), strict=True)))
+            elif tables == 1:
+                found = _brought_up_to_date(held[1], asked(_differing(index, held[0][0], now[0]), now, context))
+            else:
+                pairs = zip(held[0], now, strict=False)
+                changed = {key for old, new in pairs for key in _differing(index, old, new)}
+                found = _brought_up_to_date(held[1], asked(changed, now, context))
             kept[0] = values, found
             return found
+
+        def asked(keys: Iterable[str], now: Sequence[Any], context: Sequence[object]) -> dict[str, R | None]:
+            first, *others = now
+            if not others:  # of most views
+                found = ((key, first.get(key)) for key in keys)
+                return {key: None if value is None else function(value, *context) for key, value in found}
+            return {
+                key: function(first[key], *[table.get(key) for table in others], *context) if key in first else None
+                for key in keys
+            }
 
         return view
 
     return decorate
-
-
-def _at(function: Callable[..., R | None], key: str, tables: Sequence[Any], context: Sequence[object]) -> R | None:
-    if key not in tables[0]:
-        return None
-    return function(*[table.get(key) for table in tables], *context)
 
 
 def _of_all(
@@ -297,9 +304,10 @@ def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -
     if not news:
         return before
     found = LoggedTable.after(before, news)
-    if news.keys() <= before.keys():
-        return found
-    keys = list(before) if found.keys() >= before.keys() else [key for key in before if key in found]
-    for key in found.keys() - before.keys():
+    came = [key for key in news if key not in before]
+    if not came or (len(came) == 1 and before and came[0] > next(reversed(before))):
+        return found  # in order as it is
+    keys = [key for key in before if key in found] if len(news) > len(came) else list(before)
+    for key in came:
         insort(keys, key)
     return LoggedTable(zip(keys, map(found.__getitem__, keys), strict=True), found.log)

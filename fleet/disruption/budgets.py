@@ -98,7 +98,15 @@ def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
         if claim.replaces and _replaces(claim, snapshot.now_s)
         for name in claim.replaces
     }
-    return sum(_leaving(claim) or claim.name in replaced or _unwell(claim, snapshot) for claim in claims)
+    nodes = snapshot.nodes  # asked of all machines of a pool whenever one falls due: no function for each
+    return sum(
+        it.deleting
+        or it.disruption is not None
+        or it.name in replaced
+        or (node := nodes.get(it.node)) is None
+        or not node.ready
+        for it in claims
+    )
 
 
 def _replaces(claim: Claim, now_s: float) -> bool:
@@ -108,11 +116,6 @@ def _replaces(claim: Claim, now_s: float) -> bool:
 
 def _leaving(claim: Claim) -> bool:
     return claim.deleting or claim.disruption is not None
-
-
-def _unwell(claim: Claim, snapshot: Snapshot) -> bool:
-    node = snapshot.nodes.get(claim.node)
-    return node is None or not node.ready
 
 
 def heeds(reason: Reason, grace_s: float) -> bool:

@@ -125,6 +125,8 @@ def _settled(context: DisruptionContext) -> Sequence[_Stay]:
     if aside:
         claims = {name: claim for name, claim in claims.items() if name not in aside}
     known = _stays(index, claims, context.held, machines_held(snapshot), fleet.node_pools)
+    if not known:
+        return ()
     stays = _in_order(index, known, context.candidates())
     now_s, objecting, lost_usd = snapshot.now_s, context.objecting, _lost_usd(context)
     out = {name for name in context.successors if name in known}

@@ -70,11 +70,9 @@ def drifted_layouts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
 
 def drifted_layout(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
     """Returns what `drifted_layouts` says of one claim; empty where nothing departs."""
-    owner = claims_by_node(snapshot).get(claim.node)
-    if owner is None or owner.name != claim.name:
-        return ""
     found = _departure(claim, snapshot.nodes.get(claim.node), fleet.node_pools, snapshot.catalog.types)
-    return found[1] if found is not None else ""
+    owner = claims_by_node(snapshot).get(claim.node) if found is not None else None
+    return found[1] if found is not None and owner is not None and owner.name == claim.name else ""
 
 
 @derived(steady=True)

@@ -62,9 +62,9 @@ def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
         *_misjudged(
             index,
             claims,
-            _held(index, machines_held(snapshot)),
-            _with_pods(index, snapshot.ordinary_pods),
+            machines_held(snapshot),
             buffer_tenants(fleet, snapshot),
+            _with_pods(index, snapshot.ordinary_pods),
         ),
     }
     return [snapshot.claims[name] for name in sorted(names)]
@@ -97,17 +97,15 @@ def _claims_at_rest(claim: Claim) -> _AtRest:
     return _AtRest(ready and claim.recut_at_s <= claim.ready_at_s, claim.node, instance, bool(claim.emptied_at_s))
 
 
-@derived()
-def _stirring(_index: Index, claims: Mapping[str, _AtRest]) -> Sequence[str]:
-    return [name for name, it in claims.items() if not it.ready]
+@followed_each()
+def _stirring(claim: _AtRest) -> bool | None:
+    return None if claim.ready else True
 
 
-@derived()
-def _on_unwell(
-    _index: Index, claims: Mapping[str, _AtRest], nodes: Mapping[str, bool], unwell: Mapping[str, bool]
-) -> Sequence[str]:
-    """Returns the claims whose node is not there, or is one with which something is to be done."""
-    return [name for name, it in claims.items() if it.node in unwell or it.node not in nodes]
+@followed_each()
+def _on_unwell(claim: _AtRest, nodes: Mapping[str, bool], unwell: Mapping[str, bool]) -> bool | None:
+    """Returns True for a claim whose node is not there, or is one with which something is to be done."""
+    return True if claim.node in unwell or claim.node not in nodes else None
 
 
 @derived()
@@ -117,22 +115,13 @@ def _without_instance(
     return [name for name, it in claims.items() if it.instance not in standing]
 
 
-@derived()
+@followed_each(3)
 def _misjudged(
-    _index: Index,
-    claims: Mapping[str, _AtRest],
-    held: Mapping[str, object],
-    ordinary: Mapping[str, object],
-    spare: Mapping[str, object],
-) -> Sequence[str]:
-    """Returns the claims that are said to be empty and are not, or the other way round."""
-    return [name for name, it in claims.items() if it.emptied is (name in held or it.node in ordinary or name in spare)]
-
-
-@followed_each()
-def _held(_gangs: Sequence[Gang]) -> bool:
-    """Returns True for a machine that gangs hold; another mapping only where one comes to be held, or free."""
-    return True
+    claim: _AtRest, held: Sequence[Gang] | None, spare: Sequence[Gang] | None, ordinary: Mapping[str, object]
+) -> bool | None:
+    """Returns True for a claim that is said to be empty and is not, or the other way round."""
+    occupied = held is not None or spare is not None or claim.node in ordinary
+    return True if claim.emptied is occupied else None
 
 
 @followed_each()

@@ -19,7 +19,7 @@ from fleet.snapshot.affinity import selects
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.devices import NO_DEVICES, DeviceAsk, DeviceClaim, MachineDevices
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 from model.kinds import NodePool
 
 _MOST: Final = 32
@@ -43,14 +43,14 @@ def under_fleet(fleet: Fleet, snapshot: Snapshot) -> Snapshot:
     )
 
 
-@derived(1, steady=True)
-def _jobs_asking(_index: Index, jobs: Mapping[str, Job]) -> Mapping[str, Job]:
-    return {uid: job for uid, job in jobs.items() if any(map(_asks_for_all, job.pod_sets))}
+@followed_each()
+def _jobs_asking(job: Job) -> Job | None:
+    return job if any(map(_asks_for_all, job.pod_sets)) else None
 
 
-@derived(1, steady=True)
-def _pods_asking(_index: Index, pods: Mapping[str, Pod]) -> Mapping[str, Pod]:
-    return {key: pod for key, pod in pods.items() if pod.shape is not None and _asks_for_all(pod.shape)}
+@followed_each()
+def _pods_asking(pod: Pod) -> Pod | None:
+    return pod if pod.shape is not None and _asks_for_all(pod.shape) else None
 
 
 @derived(1, steady=True)

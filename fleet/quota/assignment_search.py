@@ -265,6 +265,8 @@ class AssignmentSearch:
         policy = self.queue.preemption.within_queue
         if policy is CandidatePolicy.NEVER:
             return False
+        if policy is CandidatePolicy.LOWER and self.ledger.lowest_priority(self.node.name) >= workload.priority:
+            return False
         below: Iterable[AdmittedWorkload] = self.ledger.staying(self.node.name)
         if policy is not CandidatePolicy.ANY:  # the lowest priority comes first
             below = takewhile(lambda it: it.workload.priority <= workload.priority, below)

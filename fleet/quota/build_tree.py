@@ -109,14 +109,25 @@ def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResou
 
     Cells of a tree are numbered anew for each tree, so they are named here.
     """
-    return _usages(snapshot.index, snapshot.gangs, fleet, current_quota_specs(fleet, snapshot))
+    specs = current_quota_specs(fleet, snapshot)
+    return _usages(snapshot.index, snapshot.gangs, fleet, specs, _nobodys_tree(snapshot.index, specs))
+
+
+@derived(1)
+def _nobodys_tree(_index: Index, specs: QuotaSpecs) -> QuotaTree:
+    """Returns a tree that nothing is charged to: it tells what is counted."""
+    return specs.tree()
 
 
 @followed(dict[str, Mapping[FlavorResource, int]])
 def _usages(
-    before: dict[str, Mapping[FlavorResource, int]], changes: TableChanges[Gang], fleet: Fleet, specs: QuotaSpecs
+    before: dict[str, Mapping[FlavorResource, int]],
+    changes: TableChanges[Gang],
+    fleet: Fleet,
+    specs: QuotaSpecs,
+    tree: QuotaTree,
 ) -> dict[str, Mapping[FlavorResource, int]]:
-    tree, found = specs.tree(), before.copy()
+    found = before.copy()
     for part in (part for _, gang in changes.gone() if gang.holds_capacity for part in parts(gang)):
         found.pop(part.uid, None)
     for gang in (gang for _, gang in changes.came() if gang.holds_capacity):

@@ -169,6 +169,8 @@ class QuotaLedger:
     """(name of the node with the quota, cell) -> what non-preemptible workloads use of it."""
     _of_queue: dict[str, dict[str, AdmittedWorkload]] | None = None
     """Queue -> its holders; None until somebody asks."""
+    _lowest: dict[str, float] = field(default_factory=dict)
+    """Queue -> a priority that none of its holders is below; for those that were asked for."""
     _staying: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
     """Queue -> holders that are not leaving, in eviction order: kept sorted, because sorting them for each search costs
     more than the search."""
@@ -182,6 +184,8 @@ class QuotaLedger:
         self.holders[uid] = holder
         if self._of_queue is not None:
             self._of_queue.setdefault(queue, {})[uid] = holder
+        if queue in self._lowest:
+            self._lowest[queue] = min(self._lowest[queue], holder.workload.priority)
         if holder.leaving:
             self.leaving[uid], self._who_leaves = holder, None
         elif queue in self._staying:
@@ -299,6 +303,16 @@ class QuotaLedger:
             everybody = self._by_queue().get(queue, {}).values()
             self._staying[queue] = sorted((holder for holder in everybody if not holder.leaving), key=eviction_order)
         return self._staying[queue]
+
+    def lowest_priority(self, queue: str) -> float:
+        """Returns a priority that no holder charged at a queue is below: the lowest that any has had; inf = nobody has.
+
+        For who looks for holders below a priority: where there is none, they need not be put in order.
+        """
+        if (lowest := self._lowest.get(queue)) is None:
+            holders = (it.workload.priority for it in self.holders.values() if it.queue.name == queue)
+            lowest = self._lowest[queue] = min(holders, default=inf)
+        return lowest
 
     def _by_queue(self) -> dict[str, dict[str, AdmittedWorkload]]:
         if self._of_queue is None:

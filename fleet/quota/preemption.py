@@ -119,6 +119,8 @@ def candidates_in(
     if policy is CandidatePolicy.NEVER or (queue is not context.node and not queue.reclaimable):
         return
     ledger, preemptor = context.ledger, context.workload
+    if policy is CandidatePolicy.LOWER and ledger.lowest_priority(queue.name) >= preemptor.priority:
+        return
     for holder in ledger.leaving_of(queue.name) if leaving else ledger.staying(queue.name):
         above = holder.workload.priority - preemptor.priority
         if policy is not CandidatePolicy.ANY and (above > 0 or (above == 0 and policy is CandidatePolicy.LOWER)):

@@ -4,7 +4,7 @@ It decides nothing. Launches bring what they ask for unless a shortage is known,
 of their kind have taken, pods become ready soon after their release, and a gang ends when it has said that it will.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
@@ -48,12 +48,8 @@ TERMINATION_S: Final = 60.0
 RECUT_S: Final = 60.0
 """Until the GPUs of a node have another MIG layout."""
 NO_RUN_TIMES: Final = MappingProxyType[str, float]({})
-_TABLES: Final = (
-    *("nodes", "jobs", "gangs", "claims", "instances", "foreign_use"),
-    *("gang_pods", "shortages", "outlook", "pod_verdicts", "never_expire", "namespace_quotas"),
-    *("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods", "devices"),
-)
-"""What of a snapshot changes in a model."""
+_TABLES: Final = ("nodes", "jobs", "gangs", "claims", "instances")
+_OF_PODS: Final = ("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods")
 
 
 class ClusterModel:
@@ -76,10 +72,8 @@ class ClusterModel:
         self.claims: ModelTable[Claim] = ModelTable(snapshot.claims)
         self.jobs: ModelTable[Job] = ModelTable(snapshot.jobs)
         self.instances: ModelTable[Instance] = ModelTable(observed_machines(snapshot))
-        self._tables: Sequence[ModelTable[Any]] = self.nodes, self.jobs, self.gangs, self.claims, self.instances
-        self.shortages = snapshot.shortages
-        self.outlook = snapshot.outlook
-        self.pod_verdicts = snapshot.pod_verdicts
+        self._tables: Mapping[str, ModelTable[Any]] = {name: getattr(self, name) for name in _TABLES}
+        self.shortages, self.outlook, self.pod_verdicts = snapshot.shortages, snapshot.outlook, snapshot.pod_verdicts
         self.bought: frozenset[str] = frozenset()
         """Claims opened in the model, which do not expire in it."""
         self.made = count(1)
@@ -110,23 +104,29 @@ class ClusterModel:
 
     def snapshot(self, aside: frozenset[str] = frozenset()) -> Snapshot:
         """Returns what a decider sees that leaves these subjects `aside`."""
-        if (written := (self.now_s, *self._written())) != self._seen_of:
+        if (written := self._written()) != self._seen_of:
+            if written[-5:] != self._seen_of[-5:]:  # seldom, where pods are not played one by one
+                self._seen = self._with_all_but_tables()
             self._seen, self._seen_of = self._look(), written
         return changed(self._seen, set_aside=aside) if aside else self._seen
 
     def _written(self) -> tuple[object, ...]:
-        """Returns what is another tuple after anything was written."""
+        """Returns what is another tuple after anything was written; the last five tell of all but tables."""
         single = self.shortages, self.outlook, self.pod_verdicts, self.bought  # what was seen keeps them
-        return self._pod_writes, *[table.writes for table in self._tables], *map(id, single)
+        return self.now_s, *[table.writes for table in self._tables.values()], self._pod_writes, *map(id, single)
 
     def _look(self) -> Snapshot:
+        tables = {name: table.view for name, table in self._tables.items()}
+        devices = claimable(self._index, self.fleet, self._seen, tables["claims"])
+        at = {"now_s": self.now_s, "instances_at_s": self.now_s}
+        return changed(self._seen, gang_pods=self.gang_pods, devices=devices, **at, **tables)
+
+    def _with_all_but_tables(self) -> Snapshot:
         (pods := self._pod_index).settle()
-        there: list[object] = [table.view for table in self._tables]
-        there += summed(self._index, self._daemon_use, pods.foreign_use), self.gang_pods, self.shortages, self.outlook
-        there += self.pod_verdicts, self.bought, self._quotas, pods.job_pods, pods.node_pods, pods.repelling_pods
-        there += pods.ordinary_pods, pods.waiting_pods, claimable(self._index, self.fleet, self._seen, self.claims.view)
-        tables = dict(zip(_TABLES, there, strict=True))
-        return changed(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **tables)
+        there = {name: getattr(pods, name) for name in _OF_PODS}
+        there |= {"foreign_use": summed(self._index, self._daemon_use, pods.foreign_use), "outlook": self.outlook}
+        there |= {"shortages": self.shortages, "pod_verdicts": self.pod_verdicts, "never_expire": self.bought}
+        return changed(self._seen, namespace_quotas=self._quotas, **there)
 
     @property
     def gang_pods(self) -> Mapping[str, tuple[Pod, ...]]:

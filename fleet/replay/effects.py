@@ -127,8 +127,10 @@ def _launch(model: ClusterModel, action: LaunchMachines) -> None:
     snapshot = model.snapshot()
     lot = [snapshot.claims[name] for name in action.claims if name in snapshot.claims]
     outcome = _outcome(model, action)
+    kinds = dict.fromkeys((claim.node_pool, claim.capacity_pool.instance_type) for claim in lot)
+    boots_s = {kind: boot_s(snapshot, *kind) for kind in kinds}
     for claim, instance in zip(lot, outcome.instances, strict=False):
-        wait_s = boot_s(snapshot, claim.node_pool, claim.capacity_pool.instance_type)
+        wait_s = boots_s[claim.node_pool, claim.capacity_pool.instance_type]
         model.joins(claim.name, model.now_s + wait_s)
         model.instances.put(instance, machine_of(claim, instance, model.now_s, dict(action.request.tags)))
     settlement = settle(outcome, lot, snapshot)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
-from operator import is_
 from typing import Final
 
 from fleet.actions import Consider, NominatePods
@@ -74,8 +73,8 @@ class VirtualAgent:
     """Gang -> its state and the claims it is pinned to, as last seen."""
     _claim_of: dict[str, str] = field(default_factory=dict)
     """Instance id, or name of a node -> claim."""
-    _silent_about: dict[str, tuple[tuple[object, ...], float]] = field(default_factory=dict)
-    """Decider -> the tables that it has seen and had nothing to say about, and when."""
+    _silent_about: dict[str, tuple[tuple[object, ...], object]] = field(default_factory=dict)
+    """Decider -> what was written to the tables that it has seen and had nothing to say about, and when."""
     _disrupt: bool = True
     """Whether machines are to be looked at for giving back."""
     _overdue: set[str] = field(default_factory=set)
@@ -106,9 +105,9 @@ class VirtualAgent:
             "disruption": (lambda: self._disrupt or self._looks(), self._about_disruption),
         }
         if self.fleet.mig_layouts:
-            asks["mig-layouts"] = (lambda: True, self._about_layouts)
+            asks["mig-layouts"] = (lambda: not self._same("mig-layouts"), partial(DECIDERS["mig-layouts"], self.fleet))
         if any(pool.spec.replicas is not None for pool in self.fleet.node_pools.values()):
-            asks["fixed-pools"] = (lambda: True, self._about_pools)
+            asks["fixed-pools"] = (lambda: not self._same("fixed-pools"), partial(DECIDERS["fixed-pools"], self.fleet))
         self._asks = {name: asks[name] for name in DECIDERS if name in asks}
 
     def settle(self) -> None:
@@ -175,9 +174,16 @@ class VirtualAgent:
     # -- who is asked about what --
 
     def _may_schedule(self) -> bool:
-        """Returns whether a gang waits, unless it has been found already that it is too early to look at it."""
+        """Returns whether a gang waits, it is not too early to look at it, and anything is another since the last time.
+
+        Where it is too early, that is noted by not having seen what is there now.
+        """
         early = self.world.now_s < self._scheduled_s + self.look_s
-        return bool(self.world.pending) and not (early and "scheduling" not in self._silent_about)
+        if not self.world.pending or (early and "scheduling" not in self._silent_about) or self._same("scheduling"):
+            return False
+        if early:
+            del self._silent_about["scheduling"]
+        return not early
 
     def _looks(self) -> bool:
         """Returns whether it is time to look for machines that could be done without."""
@@ -193,21 +199,10 @@ class VirtualAgent:
         there = [seen.claims[name] for name in sorted(names) if name in seen.claims]
         return claim_lifecycle.decide_among(self.fleet, seen, there) if there else None
 
-    def _about_waiting(self, seen: Snapshot) -> Iterable[Decided] | None:
-        if self._same("scheduling", seen):
-            return None
-        if seen.now_s < self._scheduled_s + self.look_s:
-            self._silent_about.pop("scheduling", None)
-            return None
+    def _about_waiting(self, seen: Snapshot) -> Iterable[Decided]:
         decided = list(DECIDERS["scheduling"](self.fleet, seen))
         self._scheduled_s = seen.now_s if self.look_s else -inf
         return decided
-
-    def _about_pools(self, seen: Snapshot) -> Iterable[Decided] | None:
-        return None if self._same("fixed-pools", seen) else DECIDERS["fixed-pools"](self.fleet, seen)
-
-    def _about_layouts(self, seen: Snapshot) -> Iterable[Decided] | None:
-        return None if self._same("mig-layouts", seen) else DECIDERS["mig-layouts"](self.fleet, seen)
 
     def _about_disruption(self, seen: Snapshot) -> Iterable[Decided]:
         self._disrupt, looks = False, self._looks()
@@ -215,11 +210,13 @@ class VirtualAgent:
             self._consolidated_s = seen.now_s
         return DECIDERS["disruption"](self.fleet, seen)
 
-    def _same(self, name: str, seen: Snapshot) -> bool:
-        """Returns whether a decider has seen these tables at this instant, and notes that it sees them now."""
-        tables = (seen.gangs, seen.jobs, seen.claims, seen.nodes, seen.shortages), seen.now_s
-        before, self._silent_about[name] = self._silent_about.get(name), tables
-        return before is not None and before[1] == seen.now_s and all(map(is_, before[0], tables[0]))
+    def _same(self, name: str) -> bool:
+        """Returns whether a decider has seen the tables as they are at this instant, and notes that it sees them."""
+        world = self.world
+        tables = world.gangs.writes, world.jobs.writes, world.claims.writes, world.nodes.writes
+        now = (*tables, world.now_s), world.shortages
+        before, self._silent_about[name] = self._silent_about.get(name), now
+        return before is not None and before[0] == now[0] and before[1] is now[1]
 
     # -- where something has changed --
 

@@ -214,11 +214,15 @@ def _key(gang: Gang) -> str:
 
 
 def _pods(gang: Gang, now_s: float) -> Iterable[Pod]:
+    of_set: dict[str, Pod] = {}
     for number, pin in enumerate(gang.pins):
         name = f"{gang.job.name}-{pin.pod_set}-{number}"
-        requests = gang.pod_set(pin.pod_set).requests
-        pod = Pod(
-            f"uid-{name}", gang.namespace, name, pin.node, "Running", requests, gang.workload, pin.pod_set,
-            ready=True, started_at_s=now_s,
-        )  # fmt: skip
+        if (first := of_set.get(pin.pod_set)) is None:
+            requests = gang.pod_set(pin.pod_set).requests
+            pod = of_set[pin.pod_set] = Pod(
+                f"uid-{name}", gang.namespace, name, pin.node, "Running", requests, gang.workload, pin.pod_set,
+                ready=True, started_at_s=now_s,
+            )  # fmt: skip
+        else:
+            pod = changed(first, uid=f"uid-{name}", name=name, node=pin.node)
         yield from (pod,) * pin.count

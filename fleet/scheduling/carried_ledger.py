@@ -6,7 +6,8 @@ what has changed since, and hands it on. Nobody can tell it from one that was ch
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from operator import attrgetter
+from typing import Final, Self
 
 from fleet.actions import gang_subject
 from fleet.cost.lost_work import loses_more_with_time
@@ -38,11 +39,8 @@ class _PartCharge:
     rests: bool
     """Whether the holder stays as it is as long as part and usage do, whatever the time."""
 
-    @property
-    def touched(self) -> bool:
-        """Returns whether the holder may be another one now: with time, or by what the last pass has done to it."""
-        held = self.holder
-        return not self.rests or held.leaving or held.out or held.unsettled or held.place is not None
+
+_holder_of: Final = attrgetter("holder")
 
 
 @dataclass(slots=True)
@@ -105,10 +103,13 @@ class CarriedLedger:
             for part in [standing[uid] for uid in standing if uid in asked]:
                 if (charged := self._charge(workloads, part, taken, lost)) is not None:
                     anew[part.uid] = charged
-        known = {uid: anew[uid] if uid in asked else before[uid] for uid in standing if uid in anew or uid not in asked}
+        all_charged, uncharged = {**before, **anew}, (asked & standing.keys()) - anew.keys()
+        uids = [uid for uid in standing if uid not in uncharged] if uncharged else list(standing)
+        known = dict(zip(uids, map(all_charged.__getitem__, uids), strict=True))
         self._charged, self._standing, self._taken = known, standing, taken
         self._usage = [list(node.usage) for node in self._nodes()]
-        ledger.stand({uid: it.holder for uid, it in known.items()}, [it.holder for it in anew.values()])
+        held = dict(zip(uids, map(_holder_of, known.values()), strict=True))
+        ledger.stand(held, [it.holder for it in anew.values()])
 
     def _outdated(
         self, workloads: Workloads, standing: Mapping[str, Gang], taken: Mapping[str, Mapping[FlavorResource, int]]
@@ -117,7 +118,11 @@ class CarriedLedger:
         if not workloads.only_itself:
             return self._charged.keys()
         changed = {*differing(self._standing, standing), *differing(self._taken, taken)}
-        changed |= {uid for uid, it in self._charged.items() if it.touched}
+        changed |= {  # whose holder may be another one now: with time, or by what the last pass has done to it
+            uid
+            for uid, it in self._charged.items()
+            if not it.rests or (held := it.holder).leaving or held.out or held.unsettled or held.place is not None
+        }
         busy = workloads.snapshot.busy
         return changed | {uid for uid in self._charged if gang_subject(whole(uid)) in busy} if busy else changed
 
@@ -171,10 +176,10 @@ def _rests(workloads: Workloads, part: Gang, binding: QueueBinding) -> bool:
 
 def standing_parts(snapshot: Snapshot, lost: Container[str]) -> Mapping[str, Gang]:
     """Returns the parts of gangs that hold capacity, by uid; one that has lost machines counts as a single part."""
-    as_one, gangs = _as_one(snapshot.index, snapshot.gangs), holders(snapshot)
-    if len(as_one) == len(gangs):
+    as_one = _as_one(snapshot.index, snapshot.gangs)
+    if not _in_parts(snapshot.index, snapshot.gangs):
         return as_one
-    return {part.uid: part for gang in gangs for part in _parts(snapshot, gang, lost, gang.uid in as_one)}
+    return {part.uid: part for gang in holders(snapshot) for part in _parts(snapshot, gang, lost, gang.uid in as_one)}
 
 
 def _parts(snapshot: Snapshot, gang: Gang, lost: Container[str], as_one: bool) -> Iterable[Gang]:  # noqa: FBT001
@@ -184,8 +189,16 @@ def _parts(snapshot: Snapshot, gang: Gang, lost: Container[str], as_one: bool) -
     return (stands,) if gang.uid in lost else parts(stands)
 
 
-@followed_each()
-def _as_one(gang: Gang) -> Gang | None:
+def _if_one(gang: Gang) -> Gang | None:
     """Returns a gang that holds capacity, needs every seat it has, and has no surplus: all of it is one part."""
     whole_now = gang.holds_capacity and not gang.remaining and not gang.replacing_since_s
     return gang if whole_now and next(iter(parts(gang))) is gang else None
+
+
+_as_one = followed_each()(_if_one)
+
+
+@followed_each()
+def _in_parts(gang: Gang) -> bool | None:
+    """Returns True for a gang that holds capacity and is not all one part: for hardly any."""
+    return True if gang.holds_capacity and _if_one(gang) is None else None

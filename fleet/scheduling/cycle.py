@@ -54,6 +54,7 @@ from fleet.scheduling.queue_order import (
     makes_room,
     making_room,
     open_batch,
+    pending,
     pending_in_order,
     soon_free,
 )
@@ -70,8 +71,8 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[De
 
 
 def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]:
-    pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) or lacking(fleet, snapshot)
-    if not pending and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
+    waits = pending(snapshot) or lacking(fleet, snapshot)
+    if not waits and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
         return list(forgotten(snapshot))
     machines, quota = CarriedState.taken(fleet, snapshot), CarriedLedger.taken(fleet, snapshot)
     started = AdmissionPass.start(fleet, snapshot, machines, quota, may_buy=may_buy)

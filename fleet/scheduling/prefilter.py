@@ -16,7 +16,7 @@ from fleet.snapshot import LAYOUTS, Claim, Gang, GangState, PodSet, Snapshot
 from fleet.snapshot.lookups import claims_whatever_runs
 from model.cron import window_active
 from model.fleet import Fleet
-from model.index import TableChanges, followed, followed_each
+from model.index import TableChanges, followed
 from model.kinds import NodePool, Team
 from model.labels import MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from model.upstream.do_not_disrupt import protected
@@ -279,7 +279,7 @@ def _calm(case: _Candidate) -> Refusal | None:
     refused do not count.
     """
     snapshot = case.snapshot
-    of_gangs = _launched_for(snapshot.index, _launches(snapshot.index, claims_whatever_runs(snapshot)))
+    of_gangs = _launched_for(snapshot.index, claims_whatever_runs(snapshot))
     if (launched := of_gangs.get(case.gang.uid)) is None:
         return None
     recent = [at_s for at_s in dict(launched.values()).values() if at_s > snapshot.now_s - LAUNCHES_WITHIN_S]
@@ -289,8 +289,7 @@ def _calm(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.BACK_OFF, message, min(recent) + LAUNCHES_WITHIN_S)
 
 
-@followed_each()
-def _launches(claim: Claim) -> tuple[str, str, float] | None:
+def _launch_of(claim: Claim) -> tuple[str, str, float] | None:
     """Returns the gang, group and instant of the launch of a machine that was bought for a gang to start on."""
     if not claim.gang or not claim.launched_at_s or claim.replaces:
         return None
@@ -302,13 +301,16 @@ _Launched = dict[str, Mapping[str, tuple[str, float]]]
 
 
 @followed(_Launched)
-def _launched_for(before: _Launched, changes: TableChanges[tuple[str, str, float]]) -> _Launched:
+def _launched_for(before: _Launched, changes: TableChanges[Claim]) -> _Launched:
+    gone = {name: it for name, claim in changes.gone() if (it := _launch_of(claim)) is not None}
+    came = {name: it for name, claim in changes.came() if (it := _launch_of(claim)) is not None}
+    if gone == came:
+        return before
     found = before.copy()
-    gone, came = changes.gone(), changes.came()
-    others = {gang: dict(before.get(gang, {})) for _, (gang, _, _) in (*gone, *came)}
-    for name, (gang, _, _) in gone:
+    others = {gang: dict(before.get(gang, {})) for gang, _, _ in (*gone.values(), *came.values())}
+    for name, (gang, _, _) in gone.items():
         del others[gang][name]
-    for name, (gang, group, at_s) in came:
+    for name, (gang, group, at_s) in came.items():
         others[gang][name] = group, at_s
     for gang, launched in others.items():
         found[gang] = dict(sorted(launched.items()))

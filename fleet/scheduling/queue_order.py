@@ -19,6 +19,7 @@ from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, GangState, Pod, Snapshot
 from model.fleet import Fleet
+from model.index import followed_each
 from model.quantity import Resources, plus
 
 
@@ -36,12 +37,21 @@ def queue_key(gang: Gang, usage: float = 0.0, priority: int | None = None) -> tu
 def pending_in_order(fleet: Fleet, snapshot: Snapshot) -> list[Gang]:
     """Returns all pending gangs; those of one queue are in the order in which they are considered."""
     usage = usage_order_values(fleet, snapshot)
-    waiting = (gang for gang in snapshot.gangs.values() if gang.state is GangState.PENDING)
 
     def key(gang: Gang) -> tuple[object, ...]:
         return queue_key(gang, usage.get(local_queue_of(gang), 0.0), boosted_priority(fleet, gang))
 
-    return sorted(waiting, key=key)
+    return sorted(pending(snapshot).values(), key=key)
+
+
+def pending(snapshot: Snapshot) -> Mapping[str, Gang]:
+    """Returns the pending gangs by uid."""
+    return _pending(snapshot.index, snapshot.gangs)
+
+
+@followed_each()
+def _pending(gang: Gang) -> Gang | None:
+    return gang if gang.state is GangState.PENDING else None
 
 
 def pending_in_same_queue(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Sequence[Gang]:
@@ -110,14 +120,20 @@ def is_moved(gang: Gang, now_s: float) -> bool:
 
 def made_room_for(snapshot: Snapshot) -> frozenset[str]:
     """Returns the uids of gangs that others have left their places to, while these are not back yet."""
-    found = (gang for gang in snapshot.gangs.values() if makes_room(gang) and is_moved(gang, snapshot.now_s))
+    there = _those_who_make_room(snapshot.index, snapshot.gangs).values()
+    found = (gang for gang in there if is_moved(gang, snapshot.now_s))
     return frozenset(gang.eviction.room_for for gang in found if gang.eviction is not None)
 
 
 def making_room(snapshot: Snapshot) -> tuple[Gang, ...]:
     """Returns the gangs that leave their places to others and have not left yet."""
-    leaving = (gang for gang in snapshot.gangs.values() if gang.state is GangState.EVICTING)
-    return tuple(gang for gang in leaving if makes_room(gang))
+    there = _those_who_make_room(snapshot.index, snapshot.gangs).values()
+    return tuple(gang for gang in there if gang.state is GangState.EVICTING)
+
+
+@followed_each()
+def _those_who_make_room(gang: Gang) -> Gang | None:
+    return gang if makes_room(gang) else None
 
 
 def makes_room(gang: Gang) -> bool:

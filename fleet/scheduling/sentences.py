@@ -11,6 +11,7 @@ from fleet.quota.entries import CycleEntry, EntryOutcome
 from fleet.quota.ledger import AdmittedWorkload
 from fleet.quota.preemption import Victim, why_kept
 from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.specs import CandidatePolicy
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
 from fleet.quota.workload import FlavorRefusal, PreemptionMode, Workload
 from fleet.reasons import Reason, Refusal
@@ -35,6 +36,8 @@ class Explainer:
     """id of those who leave -> they, and the refusal of all who wait for them alone."""
     _alike: dict[Cell, list[list[AdmittedWorkload]]] = field(default_factory=dict)
     """Cell -> who holds it and is not leaving, alike in all that decides whether they may be evicted but their age."""
+    _sorted: dict[int, list[AdmittedWorkload]] = field(default_factory=dict)
+    """id of such a list -> the same, the oldest first; for those of which age has a say."""
     _ending: dict[Cell, list[AdmittedWorkload]] = field(default_factory=dict)
     """Cell -> who holds it and says when it ends, in that order."""
     _left: dict[tuple[str, Cell], list[int]] = field(default_factory=dict)
@@ -113,22 +116,32 @@ class Explainer:
             return "it may not evict others"
         reasons: Counter[str] = Counter()
         for alike in self._holding(cell, entry.node.root):
-            newer = bisect_right(alike, entry.workload.at_s, key=_since_s)
-            for part in (alike[:newer], alike[newer:]):
+            for part in self._by_age(entry, alike):
                 if part and (why := why_kept(entry.queue, entry.node, entry.workload, part[0])):
                     reasons[why] += len(part)
         told = [f"{count} gang{'s' if count > 1 else ''} kept: {why}" for why, count in sorted(reasons.items())]
         return ", ".join(told[:3])
 
+    def _by_age(self, entry: CycleEntry, alike: list[AdmittedWorkload]) -> Sequence[Sequence[AdmittedWorkload]]:
+        """Returns holders in parts of which all are kept for one reason, or none: by age where that has a say."""
+        policies = entry.queue.preemption
+        policy = policies.within_queue if alike[0].queue is entry.node else policies.reclaim
+        if policy is not CandidatePolicy.LOWER_OR_NEWER:
+            return (alike,)
+        if (known := self._sorted.get(id(alike))) is None:
+            known = self._sorted[id(alike)] = sorted(alike, key=_since_s)
+        newer = bisect_right(known, entry.workload.at_s, key=_since_s)
+        return known[:newer], known[newer:]
+
     def _holding(self, cell: Cell, root: QuotaNode) -> list[list[AdmittedWorkload]]:
-        """Returns who holds a cell of a tree and is not leaving: those alike together, the oldest first."""
+        """Returns who holds a cell of a tree and is not leaving: those alike together."""
         if cell not in self._alike:
             found: dict[tuple[int, int, str], list[AdmittedWorkload]] = {}
             for holder in self.scheduler.ledger.holders.values():
                 if cell in holder.usage and not holder.leaving:
                     alike = id(holder.queue), holder.workload.priority, holder.protected
                     found.setdefault(alike, []).append(holder)
-            self._alike[cell] = [sorted(holders, key=_since_s) for holders in found.values()]
+            self._alike[cell] = list(found.values())
         return [alike for alike in self._alike[cell] if alike[0].queue.root is root]
 
     def _when_free(self, entry: CycleEntry, cell: Cell, asked: int) -> str:

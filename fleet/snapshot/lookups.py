@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 
 from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapshot
-from fleet.snapshot.constraints import PodAffinityTerm
+from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints
 from fleet.snapshot.ordinary_pods import tenants_of_nodes
 from model import labels
 from model.changed import changed
@@ -90,15 +90,20 @@ def _nodes_by_instance(before: tuple[dict[str, Node], int], changes: TableChange
 
 def anti_affinity_terms(snapshot: Snapshot) -> Sequence[PodAffinityTerm]:
     """Returns the required anti-affinity of all pods that stand and of all gangs: whom it means is kept away."""
-    return _anti_affinity_terms(snapshot.index, snapshot.gangs, snapshot.repelling_pods)
+    return _anti_affinity_terms(snapshot.index, _keeping_apart(snapshot.index, snapshot.gangs), snapshot.repelling_pods)
+
+
+@followed_each()
+def _keeping_apart(gang: Gang) -> tuple[PodConstraints, ...] | None:
+    """Returns what keeps others away from pods of a gang: of hardly any."""
+    return tuple(it.constraints for it in gang.pod_sets if it.constraints.anti_affinity) or None
 
 
 @derived(steady=True)
 def _anti_affinity_terms(
-    _index: Index, gangs: Mapping[str, Gang], repelling: Mapping[str, tuple[Pod, ...]]
+    _index: Index, apart: Mapping[str, tuple[PodConstraints, ...]], repelling: Mapping[str, tuple[Pod, ...]]
 ) -> Sequence[PodAffinityTerm]:
-    stated = (pod_set.constraints for gang in gangs.values() for pod_set in gang.pod_sets)
-    found = {it for it in stated if it.anti_affinity}
+    found = {it for stated in apart.values() for it in stated}
     found |= {pod.constraints for pods in repelling.values() for pod in pods}
     return tuple({term: None for constraints in found for term in constraints.anti_affinity})
 
