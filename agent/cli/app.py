@@ -333,6 +333,7 @@ def _lives_long() -> None:
 def main() -> None:
     """The console script, by each of its names."""
     name = Path(sys.argv[0]).name
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some reads what every package says
     gc.set_threshold(GARBAGE_MOST)
     try:
         _RUN.get(name, _run)()
