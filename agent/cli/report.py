@@ -12,7 +12,6 @@ from agent.cli.cost import CostRequest, NoLedger, ledger_of, month_of, month_sta
 from fleet.cost.indicators import Indicators, indicators
 from fleet.cost.report_text import report_html, report_json, report_table
 from fleet.cost.statement import Statement, UnknownMonth, fields_of, statement
-from model.page import html_table, safe
 from model.plain_text import plain_block
 from providers.clock import Clock
 from providers.store.port import LedgerError
@@ -100,6 +99,8 @@ def _as_json(text: str, used: "GpusAnswer") -> str:
 
 
 def _as_html(text: str, used: "GpusAnswer") -> str:
+    from model.page import html_table, safe
+
     section = f"<h2>{safe(_USE.rstrip(':'))}</h2>{html_table(('gang', 'use'), list(_use_rows(used)))}"
     return text.replace("</body>", f"{section}</body>", 1)
 

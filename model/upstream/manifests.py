@@ -49,19 +49,19 @@ UPSTREAM_KINDS: tuple[type[Declaration], ...] = (
 )
 
 
-class Reading(NamedTuple):
+class _Reading(NamedTuple):
     """Says into which class a form of a manifest is read, and how."""
 
     into: type[Declaration]
     convert: Callable[[Any], Declaration]
 
 
-READINGS: Mapping[type[Declaration], Reading] = {
-    ClusterQueueV1Beta1: Reading(ClusterQueue, current),
-    WorkloadPriorityClass: Reading(PriorityClass, priority_class),
-    KueueTopology: Reading(Topology, topology),
-    EC2NodeClassV1Beta1: Reading(EC2NodeClass, current_class),
-    KarpenterNodeOverlay: Reading(NodeOverlay, overlay),
+READINGS: Mapping[type[Declaration], _Reading] = {
+    ClusterQueueV1Beta1: _Reading(ClusterQueue, current),
+    WorkloadPriorityClass: _Reading(PriorityClass, priority_class),
+    KueueTopology: _Reading(Topology, topology),
+    EC2NodeClassV1Beta1: _Reading(EC2NodeClass, current_class),
+    KarpenterNodeOverlay: _Reading(NodeOverlay, overlay),
 }
 
 _WORK = "leave it to the cluster: a fleet repository declares queues and capacity, not work"
@@ -117,7 +117,6 @@ __all__ = [
     "KarpenterNodePoolV1Beta1",
     "KueueTopology",
     "LocalQueue",
-    "Reading",
     "ResourceFlavor",
     "VolcanoQueue",
     "WorkloadPriorityClass",

@@ -202,7 +202,7 @@ class S3Ledger:
     def used_hours(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[UsedHours]:
         """Yield what machines were used for in that time, a day of a cluster at a time."""
         for _, engine in self._days(begin_s, end_s, cluster, USED_FIELDS):
-            yield from used_on(partial(_asked, engine), _DAY)
+            yield from used_on(partial(_asked, engine), _DAY, "any_value({})")
 
     def _days(self, begin_s: float, end_s: float, cluster: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
         """Yields a cluster, and an engine that has these columns of a day of it in its table `objects`, each day."""

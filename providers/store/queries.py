@@ -36,12 +36,13 @@ def sums_sql(by: Sequence[str], where: str) -> str:
     )
 
 
-def used_on(ask: Callable[[str], Iterable[Sequence[Any]]], where: str) -> Iterator[UsedHours]:
+def used_on(ask: Callable[[str], Iterable[Sequence[Any]]], where: str, any_of: str = "{}") -> Iterator[UsedHours]:
     """Yields what machines were used for by the rows that `where` names; it may go on with `AND`.
 
-    `ask` asks the engine. What few records say is asked of these few: every column that is read of all takes its time.
+    `ask` asks the engine, and `any_of` is how it says "of any of the rows". What few records say is asked of these few:
+    every column that is read of all takes its time, and so does every comparison.
     """
-    for row in ask(_used_sql(where)):
+    for row in ask(_used_sql(where, any_of)):
         yield UsedHours(*row)
     lost = [
         UsedHours(gpu, of, lost_s=s, lost_micro_usd=usd, interruptions=n)
@@ -53,12 +54,12 @@ def used_on(ask: Callable[[str], Iterable[Sequence[Any]]], where: str) -> Iterat
         yield UsedHours(evictions=evictions)
 
 
-def _used_sql(where: str) -> str:
+def _used_sql(where: str, any_of: str) -> str:
     """Returns the question for machines' hours, by GPU model and capacity type: the first fields of `UsedHours`."""
     return f"""
 WITH machine_hours AS (
-  SELECT hour_s, machine, max(gpu) AS gpu, max(capacity_type) AS capacity_type, max(held_s) AS held_s,
-    sum(cost_micro_usd) AS cost, sum(gpu_s) AS paid,
+  SELECT hour_s, machine, {any_of.format("gpu")} AS gpu, {any_of.format("capacity_type")} AS capacity_type,
+    max(held_s) AS held_s, sum(cost_micro_usd) AS cost, sum(gpu_s) AS paid,
     sum(CASE WHEN subject IN ({_NOBODY}) THEN 0.0 ELSE gpu_s END) AS used,
     sum(CASE WHEN subject = '{NOT_READY}' THEN gpu_s ELSE 0.0 END) AS broken
   {where} GROUP BY hour_s, machine)
