@@ -522,7 +522,7 @@ HEAVY = (
 )
 LIGHT = {
     "help": (["--help"], (*HEAVY, "pydantic", "msgspec", "yaml")),
-    "validate": (["validate", "examples/minimal"], HEAVY),
+    "validate": (["validate", "examples/minimal"], (*HEAVY, "model.upstream.manifests")),
 }
 
 
