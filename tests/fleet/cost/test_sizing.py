@@ -20,7 +20,8 @@ from fleet.cost.sizing import (
 )
 from fleet.explain.gang_notes import gang_notes
 from fleet.nodeclaims.gpu_faults import with_gpu_faults
-from fleet.snapshot import IdleGpus
+from fleet.reasons import Reason
+from fleet.snapshot import Eviction, IdleGpus
 from fleet.snapshot.gpus import ComplaintKind, GpuComplaint, GpuFault, GpuReading, MeasuredUse
 from model.index import Index
 from model.plain_text import instant
@@ -191,6 +192,19 @@ def test_a_gang_that_makes_little_of_its_gpus_is_told_so_in_its_explanation() ->
         notes[-1]
         == f"idle: it has done nothing with its GPU or slice for 1h or longer, since {instant(made.now_s - 4000)}"
     )
+
+
+def test_what_is_told_of_a_gang_is_as_true_an_hour_later() -> None:
+    made = world([seen(reading(active=0.1, used_mib=2_000, free_mib=79_000))])
+    evicted = Eviction(Reason.RECLAIMED, "makes room", made.now_s - 9000)
+    idle = IdleGpus(made.now_s - 4000, 1, 1, 3600.0)
+    made.gangs["uid-g"] = replace(made.gang("g"), idle=idle, eviction=evicted, evictions=2, ran_before_s=600.0)
+    snapshot, gang = made.snapshot(), made.gang("g")
+    notes = list(gang_notes(snapshot, gang))
+    assert f"evicted: 2 times; last at {instant(evicted.at_s)}: {Reason.RECLAIMED}" in notes
+    assert f"ran: since {instant(gang.admitted_at_s)}, and 10m before" in notes
+    later = list(gang_notes(replace(snapshot, now_s=snapshot.now_s + 3600), gang))
+    assert later == notes
 
 
 def test_the_program_s_own_faults_are_told_to_who_has_the_gpu() -> None:
