@@ -7,4 +7,10 @@ from pydantic.alias_generators import to_camel
 class SettingsSection(BaseModel):
     """A mapping of `muster.yaml`: names in camel case, none that is not known."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        defer_build=True,  # as part of the section that holds it, and only where settings are read at all
+    )

@@ -66,9 +66,7 @@ from providers.kube.objects.paths import (
     POD_GROUPS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
-    RESOURCE_SLICES,
     RUNTIME_CLASSES,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
@@ -76,7 +74,7 @@ from providers.kube.objects.paths import (
 )
 from providers.kube.reading import Watched
 from providers.kube.reflector import Reflector
-from providers.kube.resources import PODS
+from providers.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from providers.kube.transport import KubeTransport
 from providers.ports import Cloud, CloudError, Health, Notices
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from model.index import Index
 from model.kinds import (
@@ -18,16 +19,18 @@ from model.kinds import (
 )
 from model.kinds.base import API_VERSION, Metadata
 from model.kinds.capacity import FlavorSpec
-from model.upstream import (
-    AdmissionCheck,
-    CapacityBuffer,
-    ClusterQueue,
-    Cohort,
-    CorePodTemplate,
-    LocalQueue,
-    ResourceFlavor,
-    VolcanoQueue,
-)
+
+if TYPE_CHECKING:  # most fleets hold none of them
+    from model.upstream import (
+        AdmissionCheck,
+        CapacityBuffer,
+        ClusterQueue,
+        Cohort,
+        CorePodTemplate,
+        LocalQueue,
+        ResourceFlavor,
+        VolcanoQueue,
+    )
 
 
 def default_policy() -> FleetPolicy:
@@ -56,20 +59,20 @@ class Fleet:
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
     topologies: Mapping[str, Topology] = field(default_factory=dict)
     policy: FleetPolicy = field(default_factory=default_policy)
-    cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
-    cohorts: Mapping[str, Cohort] = field(default_factory=dict)
+    cluster_queues: "Mapping[str, ClusterQueue]" = field(default_factory=dict)
+    cohorts: "Mapping[str, Cohort]" = field(default_factory=dict)
     """A cohort that is named but neither here nor in `teams` is a root without quota."""
-    local_queues: Mapping[str, LocalQueue] = field(default_factory=dict)
+    local_queues: "Mapping[str, LocalQueue]" = field(default_factory=dict)
     """By `namespace/name`."""
-    resource_flavors: Mapping[str, ResourceFlavor] = field(default_factory=dict)
+    resource_flavors: "Mapping[str, ResourceFlavor]" = field(default_factory=dict)
     """One named like a pool goes before the flavor the pool implies; `model.upstream.pools_of` says which pools it has.
     """
-    admission_checks: Mapping[str, AdmissionCheck] = field(default_factory=dict)
-    volcano_queues: Mapping[str, VolcanoQueue] = field(default_factory=dict)
+    admission_checks: "Mapping[str, AdmissionCheck]" = field(default_factory=dict)
+    volcano_queues: "Mapping[str, VolcanoQueue]" = field(default_factory=dict)
     """The root queue need not be here."""
-    capacity_buffers: Mapping[str, CapacityBuffer] = field(default_factory=dict)
+    capacity_buffers: "Mapping[str, CapacityBuffer]" = field(default_factory=dict)
     """By `namespace/name`."""
-    pod_templates: Mapping[str, CorePodTemplate] = field(default_factory=dict)
+    pod_templates: "Mapping[str, CorePodTemplate]" = field(default_factory=dict)
     """By `namespace/name`; those that buffers name, and perhaps others."""
     cluster: Cluster | None = None
     """The cluster that this is the fleet of; None where the repository holds no Cluster."""

@@ -7,6 +7,7 @@ that an outlet need not know whether an earlier one has been passed.
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from functools import lru_cache
 
 _RUNS_OF_BACKTICKS = re.compile(r"`+")
@@ -91,6 +92,11 @@ def code_span(text: str) -> str:
 
 def _longest_run(text: str) -> int:
     return max(map(len, _RUNS_OF_BACKTICKS.findall(text)), default=0)
+
+
+def instant(epoch_s: float) -> str:
+    """Returns an instant as Kubernetes writes one (RFC 3339, UTC): true whenever it is read, as no age is."""
+    return datetime.fromtimestamp(int(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(seconds: float) -> str:

@@ -4,17 +4,11 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
-
-import msgspec
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from agent.cli import exits
-from agent.config import InvalidConfiguration, Settings, load_settings
-from agent.ledger_settings import LedgerSettings, S3Settings, open_ledger
-from fleet.cost.open_hours import MeterState
 from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.statement import DAY_S, DIMENSIONS, Month, Statement, UnknownMonth, fields_of, lately_from_s, statement
 from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
@@ -23,6 +17,10 @@ from model.hints import did_you_mean
 from model.plain_text import plain_block
 from providers.clock import Clock
 from providers.store.port import Ledger, LedgerError
+
+if TYPE_CHECKING:  # whoever names a file needs no settings, and those take longer to read than a month
+    from agent.config import Settings
+    from fleet.cost.open_hours import MeterState
 
 T = TypeVar("T")
 _RENDERERS: Final[Mapping[str, Callable[[Statement], str]]] = {
@@ -34,8 +32,7 @@ _RENDERERS: Final[Mapping[str, Callable[[Statement], str]]] = {
 _SELLERS: Final[Mapping[str, tuple[str, str]]] = {"aws": ("AWS", "Amazon Elastic Compute Cloud")}
 
 
-@dataclass(frozen=True, slots=True)
-class CostRequest:
+class CostRequest(NamedTuple):
     """Which costs are asked for, of which ledger."""
 
     month: str
@@ -53,14 +50,13 @@ class CostRequest:
 def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
     """Print them; the exit code."""
     try:
-        settings = None if ask.ledger else load_settings(ask.config)
-        found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
+        (open_ledger, settings), month = ledger_of(ask), month_of(ask.month, clock)
         by = dimensions(ask.by or "team") if output != "focus" else _charge_periods(ask.by)
-    except (InvalidConfiguration, UnknownMonth, UnknownDimension) as error:
+    except (NoLedger, UnknownMonth, UnknownDimension) as error:
         exits.complain(*str(error).splitlines())
         return exits.ERROR
     try:
-        ledger = open_ledger(found, settings.region if settings else "", read_only=True)
+        ledger = open_ledger()
         try:
             if output == "focus":
                 _write_focus(_focus_records(ledger, month, ask.cluster, by), settings, DAY_S if by else HOUR_S)
@@ -116,19 +112,42 @@ def month_of(text: str, clock: Clock) -> Month:
     return Month.named(text) if text else Month.of(clock.now())
 
 
-def ledger_of(settings: Settings | None, place: str) -> LedgerSettings:
-    """Where the ledger is; raises `InvalidConfiguration` where nothing names one."""
-    if place.startswith("s3://"):
-        bucket, _, prefix = place.removeprefix("s3://").partition("/")
+class NoLedger(Exception):
+    """Nothing names a ledger, or what should cannot be used; the message says what to do."""
+
+
+def ledger_of(ask: CostRequest) -> tuple[Callable[[], Ledger], "Settings | None"]:
+    """What opens the ledger for reading, and the settings that name it, unless its place is given; raises `NoLedger`.
+
+    To open it may raise `LedgerError`.
+    """
+    if not ask.ledger or ask.ledger.startswith("s3://"):
+        return _ledger_of_settings(ask)
+    from providers.store.sqlite import SqliteLedger
+
+    return partial(SqliteLedger, Path(ask.ledger), read_only=True), None
+
+
+def _ledger_of_settings(ask: CostRequest) -> tuple[Callable[[], Ledger], "Settings | None"]:
+    from pydantic import ValidationError
+
+    from agent.config import InvalidConfiguration, load_settings
+    from agent.ledger_settings import LedgerSettings, S3Settings, open_ledger
+
+    if ask.ledger:
+        bucket, _, prefix = ask.ledger.removeprefix("s3://").partition("/")
         try:
-            return LedgerSettings(s3=S3Settings(bucket=bucket, prefix=prefix))
+            place = S3Settings(bucket=bucket, prefix=prefix)
         except ValidationError as error:
-            raise InvalidConfiguration(f"--ledger {place} names no place in S3: write s3://BUCKET/PREFIX") from error
-    if place:
-        return LedgerSettings(path=Path(place))
-    if settings is None or settings.ledger is None:
-        raise InvalidConfiguration("the settings name no ledger: give them a section `ledger`, or the file by --ledger")
-    return settings.ledger
+            raise NoLedger(f"--ledger {ask.ledger} names no place in S3: write s3://BUCKET/PREFIX") from error
+        return partial(open_ledger, LedgerSettings(s3=place), read_only=True), None
+    try:
+        settings = load_settings(ask.config)
+    except InvalidConfiguration as error:
+        raise NoLedger(str(error)) from error
+    if settings.ledger is None:
+        raise NoLedger("the settings name no ledger: give them a section `ledger`, or the file by --ledger")
+    return partial(open_ledger, settings.ledger, settings.region, read_only=True), settings
 
 
 def month_records(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[LedgerRecord]:
@@ -179,17 +198,25 @@ def month_starts(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[St
         yield from (it for it in state.starts if month.begin_s <= it.running_s < month.end_s and it.key not in seen)
 
 
-def _open_hours(ledger: Ledger, cluster: str) -> Iterator[MeterState]:
+def _open_hours(ledger: Ledger, cluster: str) -> Iterator["MeterState"]:
     for name in [cluster] if cluster else ledger.clusters():
         kept = ledger.open_hours(name)
         if kept is not None:
-            try:
-                yield msgspec.json.decode(kept.body, type=MeterState)
-            except msgspec.MsgspecError as error:
-                raise LedgerError(f"the open hours of {name} cannot be read: {error}", transient=False) from error
+            yield _decoded(name, kept.body)
 
 
-def _write_focus(records: Iterator[LedgerRecord], settings: Settings | None, period_s: float) -> None:
+def _decoded(cluster: str, body: bytes) -> "MeterState":
+    import msgspec
+
+    from fleet.cost.open_hours import MeterState
+
+    try:
+        return msgspec.json.decode(body, type=MeterState)
+    except msgspec.MsgspecError as error:
+        raise LedgerError(f"the open hours of {cluster} cannot be read: {error}", transient=False) from error
+
+
+def _write_focus(records: Iterator[LedgerRecord], settings: "Settings | None", period_s: float) -> None:
     from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
 
     provider, service = _SELLERS[settings.cloud if settings is not None else "aws"]

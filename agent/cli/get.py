@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from agent.cli import exits
 from agent.cli.get_rows import (
-    GPU,
     ClusterLook,
     Row,
     claim_rows,
@@ -26,6 +25,7 @@ from agent.cli.get_rows import (
     team_rows,
     workload_rows,
 )
+from agent.cli.standing_pods import GPU
 from agent.cli.tables import TextTable, render, table_width
 from model.plain_text import age
 from providers.kube.config import connect

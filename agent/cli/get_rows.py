@@ -7,14 +7,23 @@ from typing import Any, Final
 
 import msgspec
 
-from model.labels import WORKLOAD
+from agent.cli.standing_pods import STANDING, PodSeen, claimed_gpus, decode_pod, gpu_part
 from model.quantity import canonical_amount, devices_in_sight, format_amount
-from providers.kube.errors import Forbidden
-from providers.kube.resources import FLEET_SYNCS, NODE_CLAIMS, NODE_POOLS, PODS, QUEUES, WORKLOADS, ResourcePath
+from providers.kube.errors import Forbidden, NotFound
+from providers.kube.resources import (
+    FLEET_SYNCS,
+    NODE_CLAIMS,
+    NODE_POOLS,
+    PODS,
+    QUEUES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    WORKLOADS,
+    ResourcePath,
+)
 from providers.kube.transport import KubeTransport
 
 Row = dict[str, Any]
-GPU: Final = "nvidia.com/"
 
 
 class ClusterLook:
@@ -28,77 +37,31 @@ class ClusterLook:
     def objects(self, resource: ResourcePath) -> Iterator[Mapping[str, Any]]:
         """Every object, in order of namespace and name. Raises `KubeError`."""
         namespace = self._namespace if resource.namespaced else ""
-        pages = self._transport.list_pages(resource, namespace)
-        found = [msgspec.json.decode(raw) for page in pages for raw in page.items or ()]
+        found = [msgspec.json.decode(raw) for raw in self._raws(resource, namespace)]
         yield from sorted(found, key=lambda it: (it["metadata"].get("namespace", ""), it["metadata"]["name"]))
 
-    def standing_pods(self) -> Iterator["PodSeen"]:
+    def standing_pods(self) -> Iterator[PodSeen]:
         """Every pod that stands on a node and has not ended; none for who may not list pods. Raises `KubeError`."""
         try:
-            for page in self._transport.list_pages(PODS, self._namespace, field_selector=_STANDING):
-                yield from map(_pods.decode, page.items or ())
+            for page in self._transport.list_pages(PODS, self._namespace, field_selector=STANDING):
+                yield from map(decode_pod, page.items or ())
         except Forbidden as error:
             self.unseen.append(f"IN USE is what gangs hold alone: {error}")
+
+    def claimed_gpus(self) -> Mapping[str, Counter[str]]:
+        """`namespace/name` of each ResourceClaim -> its GPUs; none for who may not list them. Raises `KubeError`."""
+        try:
+            return claimed_gpus(self._raws(RESOURCE_SLICES, ""), self._raws(RESOURCE_CLAIMS, self._namespace))
+        except (Forbidden, NotFound) as error:
+            self.unseen.append(f"IN USE lacks devices that pods of no gang claim: {error}")
+            return {}
+
+    def _raws(self, resource: ResourcePath, namespace: str) -> Iterator[Any]:
+        return (raw for page in self._transport.list_pages(resource, namespace) for raw in page.items or ())
 
     def since_s(self, instant: str | None) -> int | None:
         """Whole seconds since an instant, of clocks that differ 0 at least; None where there is none."""
         return max(0, int(self.now_s - datetime.fromisoformat(instant).timestamp())) if instant else None
-
-
-class _SeenAmounts(msgspec.Struct, frozen=True):
-    requests: dict[str, Any] | None = None
-    limits: dict[str, Any] | None = None
-
-
-class _SeenContainer(msgspec.Struct, frozen=True, rename="camel"):
-    resources: _SeenAmounts = msgspec.field(default_factory=_SeenAmounts)
-    restart_policy: str = ""
-
-
-class _SeenMeta(msgspec.Struct, frozen=True):
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _SeenSpec(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-    containers: list[_SeenContainer] = []
-    init_containers: list[_SeenContainer] = []
-
-
-class PodSeen(msgspec.Struct, frozen=True):
-    """A `PodSeen` is a pod, of which only where it stands and which GPUs it asks for is read."""
-
-    metadata: _SeenMeta
-    spec: _SeenSpec
-
-    @property
-    def of_gang(self) -> bool:
-        """Returns whether a gang's Workload tells of it."""
-        return WORKLOAD in (self.metadata.labels or {})
-
-    @property
-    def gpus(self) -> Counter[str]:
-        """Returns the GPUs and slices that kube-scheduler counts for it: of all containers, or of the largest step."""
-        stay, step = Counter[str](), Counter[str]()
-        for container in self.spec.init_containers:
-            if container.restart_policy == "Always":
-                stay.update(_asked(container))
-            else:
-                step |= stay + _asked(container)
-        for container in self.spec.containers:
-            stay.update(_asked(container))
-        return stay | step
-
-
-def _asked(container: _SeenContainer) -> Counter[str]:
-    given = {**(container.resources.requests or {}), **(container.resources.limits or {})}
-    return Counter(_gpu_part(given))
-
-
-_pods = msgspec.json.Decoder(PodSeen)
-_STANDING: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 def workload_rows(look: ClusterLook) -> Iterator[Row]:
@@ -135,13 +98,9 @@ def _gpus(pod_sets: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """GPUs and slices that all pods ask for."""
     asked: Counter[str] = Counter()
     for pods in pod_sets:
-        for name, amount in _gpu_part(pods.get("requests") or {}).items():
+        for name, amount in gpu_part(pods.get("requests") or {}).items():
             asked[name] += amount * pods["count"]
     return dict(sorted(asked.items()))
-
-
-def _gpu_part(resources: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(amount) for name, amount in resources.items() if name.startswith(GPU)}
 
 
 def claim_rows(look: ClusterLook) -> Iterator[Row]:
@@ -177,17 +136,33 @@ def _charged(spec: Mapping[str, Any], status: Mapping[str, Any]) -> float:
     return float(next(it[key] for it in places for key in ("chargedUsdPerHour", "usdPerHour") if key in it))
 
 
+def _of_other_pods(look: ClusterLook) -> tuple[dict[str, Counter[str]], dict[str, list[str]]]:
+    """Node -> GPUs that pods of no gang have of it, asked for or claimed, and who they are.
+
+    What several of them share is counted once, and what a gang's pods claim is told by its Workload.
+    """
+    used, others = dict[str, Counter[str]](), dict[str, list[str]]()
+    pods = list(look.standing_pods())
+    counted = {claim for pod in pods if pod.of_gang for claim in pod.claims}
+    ordinary = [pod for pod in pods if not pod.of_gang]
+    claimed = look.claimed_gpus() if any(pod.claims for pod in ordinary) else {}
+    for pod in ordinary:
+        asked, claims = pod.gpus, [it for it in pod.claims if claimed.get(it)]
+        if asked or claims:
+            others.setdefault(pod.spec.node_name, []).append(pod.key)
+            for part in (asked, *(claimed[it] for it in claims if it not in counted)):
+                used.setdefault(pod.spec.node_name, Counter()).update(part)
+            counted.update(claims)
+    return used, others
+
+
 def node_rows(look: ClusterLook) -> Iterator[Row]:
     """Machines that have joined, with the GPUs that gangs and pods of no gang have of each."""
-    used, gangs, others = dict[str, Counter[str]](), dict[str, list[str]](), dict[str, list[str]]()
-    for pod in look.standing_pods():
-        if not pod.of_gang and (asked_of := pod.gpus):
-            node = pod.spec.node_name
-            others.setdefault(node, []).append(f"{pod.metadata.namespace}/{pod.metadata.name}")
-            used.setdefault(node, Counter()).update(asked_of)
+    gangs = dict[str, list[str]]()
+    used, others = _of_other_pods(look)
     for it in look.objects(WORKLOADS):
         spec = it["spec"]
-        asked = {pods["name"]: _gpu_part(pods.get("requests") or {}) for pods in spec["podSets"]}
+        asked = {pods["name"]: gpu_part(pods.get("requests") or {}) for pods in spec["podSets"]}
         for pin in (it.get("status") or {}).get("pins") or ():
             node = pin.get("node", "")
             gangs.setdefault(node, []).append(f"{it['metadata']['namespace']}/{spec['job']['name']}")
@@ -196,7 +171,7 @@ def node_rows(look: ClusterLook) -> Iterator[Row]:
     for claim in claim_rows(look):
         if node := claim["node"]:
             taken = used.get(node, Counter())
-            total = devices_in_sight(claim["layout"], _gpu_part(claim["resources"]), taken)
+            total = devices_in_sight(claim["layout"], gpu_part(claim["resources"]), taken)
             yield {
                 "name": node,
                 "pool": claim["pool"],

@@ -7,16 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from agent.cli import exits
-from agent.cli.cost import CostRequest, ledger_of, month_of, month_starts, month_sums, month_used
-from agent.config import InvalidConfiguration, load_settings
-from agent.ledger_settings import open_ledger
+from agent.cli.cost import CostRequest, NoLedger, ledger_of, month_of, month_starts, month_sums, month_used
 from fleet.cost.indicators import Indicators, indicators
 from fleet.cost.report_text import report_html, report_json, report_table
 from fleet.cost.statement import Statement, UnknownMonth, fields_of, statement
-from model.page import html_table, safe
 from model.plain_text import plain_block
 from providers.clock import Clock
 from providers.store.port import LedgerError
@@ -44,16 +39,15 @@ def show_report(ask: CostRequest, output: str, clock: Clock, source: UseSource =
     """Print it, with what an agent knows of the use of GPUs where one is named; the exit code."""
     try:
         used = _used(source) if source.agent else None
-        settings = None if ask.ledger else load_settings(ask.config)
-        found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
-        ledger = open_ledger(found, settings.region if settings else "", read_only=True)
+        (open_ledger, _), month = ledger_of(ask), month_of(ask.month, clock)
+        ledger = open_ledger()
         try:
             costs = list(month_sums(ledger, month, fields_of(["team", "day"]), clock.now(), ask.cluster))
             teams, days = (statement(costs, month, [by], clock.now()) for by in ("team", "day"))
             numbers = indicators(month_used(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
         finally:
             ledger.close()
-    except (InvalidConfiguration, UnknownMonth, LedgerError, UseUnknown) as error:
+    except (NoLedger, UnknownMonth, LedgerError, UseUnknown) as error:
         exits.complain(*str(error).splitlines())
         return exits.ERROR
     text = _RENDERERS[output](numbers, teams, days)
@@ -67,6 +61,8 @@ class UseUnknown(Exception):
 
 def _used(source: UseSource) -> "GpusAnswer":
     """What the agent has kept. Errors: `UseUnknown`. A report that asks no agent imports none of this."""
+    import msgspec
+
     from agent.cli.explain import NotAnswered, ask_agent
     from agent.gang_answer import GpusAnswer
 
@@ -97,10 +93,14 @@ def _as_text(text: str, used: "GpusAnswer") -> str:
 
 
 def _as_json(text: str, used: "GpusAnswer") -> str:
+    import msgspec
+
     return json.dumps({**json.loads(text), "gpuUse": msgspec.to_builtins(used.gangs)}, indent=2) + "\n"
 
 
 def _as_html(text: str, used: "GpusAnswer") -> str:
+    from model.page import html_table, safe
+
     section = f"<h2>{safe(_USE.rstrip(':'))}</h2>{html_table(('gang', 'use'), list(_use_rows(used)))}"
     return text.replace("</body>", f"{section}</body>", 1)
 

@@ -5,12 +5,12 @@ What it is not: an invoice. `BilledCost`, `EffectiveCost`, `ListCost` and `Contr
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from fleet.cost.machine_use import NOBODY
 from fleet.cost.records import HOUR_S, LedgerRecord
 from fleet.cost.statement import NO_TEAM, Month
+from model.plain_text import instant
 
 _PRICING: Final[Mapping[str, str]] = {"on-demand": "Standard", "spot": "Dynamic", "reserved": "Standard"}
 """`Committed` is for commitment discounts, and a capacity reservation is none."""
@@ -65,7 +65,7 @@ class BillingTimes(NamedTuple):
 
 def _times(hour_s: float, period_s: float) -> BillingTimes:
     month, begin_s = Month.of(hour_s), hour_s // period_s * period_s
-    return BillingTimes(*map(_instant, (month.end_s, month.begin_s, begin_s + period_s, begin_s)))
+    return BillingTimes(*map(instant, (month.end_s, month.begin_s, begin_s + period_s, begin_s)))
 
 
 def _row(record: LedgerRecord, seller: Seller, times: BillingTimes) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _row(record: LedgerRecord, seller: Seller, times: BillingTimes) -> Iterator[
     yield from (str(record.borrowed).lower(), _decimal(record.gpu_s / 3600, 9))
     yield from (
         _decimal(record.lost_micro_usd / 1e6, 6),
-        _instant(record.priced_at_s),
+        instant(record.priced_at_s),
         record.price_source,
         record.subject,
     )
@@ -113,7 +113,3 @@ def _decimal(value: float, digits: int) -> str:
     """Returns a number without an exponent (FOCUS, Numeric Format), with a point, by which readers know its type."""
     text = f"{value:.{digits}f}".rstrip("0")
     return f"{text}0" if text.endswith(".") else text
-
-
-def _instant(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,7 +7,6 @@ from typing import Final
 from fleet.cost.indicators import Indicators, as_numbers, waits_rows
 from fleet.cost.statement import Statement
 from fleet.cost.statement_text import MOST_BARS, statement_notes
-from model.page import html_bars, html_page, html_table, safe
 from model.plain_text import plain
 
 _WAITS: Final = ("queue", "gangs", "p50", "p95", "p99", "quota p50", "machines p50", "pods p50")
@@ -63,6 +62,8 @@ def report_json(it: Indicators, teams: Statement, days: Statement) -> str:
 
 def report_html(it: Indicators, teams: Statement, days: Statement) -> str:
     """Returns one page: numbers, charts of days, teams and models, waits, and where the prices come from."""
+    from model.page import html_bars, html_page, html_table, safe
+
     models = [(name, t.utilisation, f"{t.utilisation:.1%}") for name, t in it.by_model.items()]
     parts = [
         html_table(("", ""), report_rows(it)),

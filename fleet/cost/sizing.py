@@ -20,7 +20,7 @@ from model import labels
 from model.index import Index, derived
 from model.mig import MigModel, mig_models
 from model.mig.geometry import Profile
-from model.plain_text import age
+from model.plain_text import instant
 
 IN_HAND: Final = 1.2
 """What is advised has so much more than the most that was used."""
@@ -315,8 +315,8 @@ def _paid(use: MeasuredUse, prices: GpuPrices) -> float | None:
 def use_words(use: GangUse, now_s: float) -> str:
     """Returns what a gang makes of its GPUs, in words."""
     memory = f"{use.most_mib / 1024:.1f} of {use.total_mib / 1024:.1f} GiB at most of each"
-    looked = f"by readings since {age(now_s - use.from_s)} ago"
-    old = f", the last of them {age(now_s - use.until_s)} ago" if now_s - use.until_s > FRESH_S else ""
+    looked = f"by readings since {instant(use.from_s)}"
+    old = f", the last of them at {instant(use.until_s)}" if now_s - use.until_s > FRESH_S else ""
     return f"{100 * use.mean:.0f} % of {use.devices} x {use.holds}, memory {memory}, {looked}{old}"
 
 

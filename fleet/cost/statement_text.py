@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from fleet.cost.statement import Statement, StatementLine
-from model.page import html_bars, html_page, html_table, safe
 from model.plain_text import plain
 
 MOST_BARS: Final = 25
@@ -109,6 +108,8 @@ def _amounts(line: StatementLine) -> dict[str, Any]:
 
 def statement_html(it: Statement) -> str:
     """Returns one page with a chart of the dearest lines and all of them in a table."""
+    from model.page import html_bars, html_page, html_table, safe  # the names of all signs of HTML come with it
+
     bars = [(" / ".join(key), line.cost / 1e6, _usd(line.cost)) for key, line in it.ranked[:MOST_BARS]]
     table = html_table((*it.by, *_COLUMNS), [*_rows(it), (*_total(it), *_cells(it, it.total))])
     notes = [f"<p>{safe(note)}</p>" for note in statement_notes(it)]

@@ -14,13 +14,13 @@ from fleet.mig.layouts import gpu_part
 from fleet.nodeclaims.gpu_faults import FaultAction, action_for, fault_words
 from fleet.quota.queue_binding import why_non_preemptible, within_guarantee
 from fleet.reasons import Reason
-from fleet.snapshot import STATEFUL_SET, Gang, Snapshot
+from fleet.snapshot import STATEFUL_SET, Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import cores, pods_in
 from fleet.snapshot.gangs import POD
 from fleet.snapshot.seats import pods_of
 from model.fleet import Fleet
 from model.kinds.node_pool import Sharing
-from model.plain_text import age, counted, number_of
+from model.plain_text import age, counted, instant, number_of
 from model.quantity import format_amount
 
 REMEDIES: dict[str, str] = {
@@ -53,8 +53,11 @@ REMEDIES: dict[str, str] = {
 
 
 def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> Iterator[str]:
-    """Yields what else is to be said of a gang, a `subject: words` each; what was changed since takes the fleet."""
-    now, job = snapshot.now_s, snapshot.jobs.get(gang.uid)
+    """Yields what else is to be said of a gang, a `subject: words` each; what was changed since takes the fleet.
+
+    Whoever keeps them may be read much later: they tell of instants, and of no ages.
+    """
+    job = snapshot.jobs.get(gang.uid)
     yield from (f"unread: {it.path}: {it.words}; it counts as not given" for it in (job.unread if job else ()))
     if fleet is not None:
         yield from (f"changed: {words}" for words in changed_since(fleet, gang, job))
@@ -64,10 +67,10 @@ def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> It
         yield from _shares(snapshot, gang, fleet)
     if gang.eviction:
         times = counted(gang.evictions, "time")
-        yield f"evicted: {times}; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
+        yield f"evicted: {times}; last at {instant(gang.eviction.at_s)}: {gang.eviction.reason}"
     if gang.holds_capacity:
         yield from _held(snapshot, gang)
-    yield from _run_time(gang, now)
+    yield from _run_time(gang)
     yield from _grown(snapshot, gang)
     yield from _gpu_use(snapshot, gang)
     yield from fence_words(snapshot, gang.namespace)
@@ -104,7 +107,7 @@ def _gpu_use(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
         yield f"uses: {use_words(use, snapshot.now_s)}"
         yield from (f"enough: {words}" for words in (advice_words(use),) if words)
     if gang.idle is not None:
-        yield f"idle: it {idle_words(gang.idle)}, since {age(snapshot.now_s - gang.idle.since_s)} ago"
+        yield f"idle: it {idle_words(gang.idle)}, since {instant(gang.idle.since_s)}"
     yield from _application_faults(snapshot, gang)
 
 
@@ -117,8 +120,8 @@ def _application_faults(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
     for name in sorted(held.keys() & snapshot.nodes.keys()):
         for fault in snapshot.nodes[name].gpu_faults:
             if fault.complaint.gpu in held[name] and action_for(fault.complaint) is FaultAction.APPLICATION:
-                words, ago = fault_words(fault.complaint), age(snapshot.now_s - fault.since_s)
-                yield f"gpu: {words} on {name}, found {ago} ago: mostly a fault of the program on it"
+                words, found = fault_words(fault.complaint), instant(fault.since_s)
+                yield f"gpu: {words} on {name}, found at {found}: mostly a fault of the program on it"
 
 
 def fence_words(snapshot: Snapshot, namespace: str) -> Iterator[str]:
@@ -129,11 +132,14 @@ def fence_words(snapshot: Snapshot, namespace: str) -> Iterator[str]:
         yield f"fence: all pods of {namespace} together request at most {most} (ResourceQuota {HARD_FENCE})"
 
 
-def _run_time(gang: Gang, now_s: float) -> Iterator[str]:
-    """Yields how long it has run, and how long it may."""
-    if gang.ran_s(now_s) or gang.max_run_s is not None:
-        most = "" if gang.max_run_s is None else f", {age(gang.max_run_s)} at most"
-        yield f"ran: {age(gang.ran_s(now_s))} in all{most}"
+def _run_time(gang: Gang) -> Iterator[str]:
+    """Yields how long it has run, or since when it runs, and how long it may."""
+    most = "" if gang.max_run_s is None else f", {age(gang.max_run_s)} at most"
+    if gang.state is GangState.ADMITTED:
+        before = f", and {age(gang.ran_before_s)} before" if gang.ran_before_s else ""
+        yield f"ran: since {instant(gang.admitted_at_s)}{before}{most}"
+    elif gang.ran_before_s or most:
+        yield f"ran: {age(gang.ran_before_s)} in all{most}"
 
 
 def _grown(snapshot: Snapshot, gang: Gang) -> Iterator[str]:

@@ -15,7 +15,7 @@ from model.loader.declarations import Declarations, Declared
 from model.loader.tree import Path
 from model.problem import Code, Problem
 from model.quantity import format_amount
-from model.upstream import cells
+from model.upstream.quotas import cells
 
 
 class GuaranteedQuota(NamedTuple):

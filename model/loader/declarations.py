@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from model.kinds import (
+    KINDS,
     Cluster,
     Declaration,
     Flavor,
@@ -26,20 +27,20 @@ from model.loader.violations import problems_of
 from model.mig.parted import InvalidMigParted, read_mig_parted
 from model.mig.reading import UnreadableConfig, layout_of
 from model.problem import Code, Problem, Severity
-from model.upstream import (
-    AdmissionCheck,
-    AnyKarpenterNodePool,
-    CapacityBuffer,
-    ClusterQueue,
-    Cohort,
-    CorePodTemplate,
-    EC2NodeClass,
-    LocalQueue,
-    ResourceFlavor,
-    VolcanoQueue,
-    read,
-    read_into,
-)
+
+if TYPE_CHECKING:
+    from model.upstream import (
+        AdmissionCheck,
+        AnyKarpenterNodePool,
+        CapacityBuffer,
+        ClusterQueue,
+        Cohort,
+        CorePodTemplate,
+        EC2NodeClass,
+        LocalQueue,
+        ResourceFlavor,
+        VolcanoQueue,
+    )
 
 K_co = TypeVar("K_co", bound=Declaration, covariant=True)
 
@@ -81,8 +82,8 @@ class Declarations:
     """
 
     node_pools: dict[str, Declared[NodePool]] = field(default_factory=dict)
-    karpenter_pools: dict[str, Declared[AnyKarpenterNodePool]] = field(default_factory=dict)
-    node_classes: dict[str, Declared[EC2NodeClass]] = field(default_factory=dict)
+    karpenter_pools: "dict[str, Declared[AnyKarpenterNodePool]]" = field(default_factory=dict)
+    node_classes: "dict[str, Declared[EC2NodeClass]]" = field(default_factory=dict)
     node_overlays: dict[str, Declared[NodeOverlay]] = field(default_factory=dict)
     mig_layouts: dict[str, Declared[MigLayout]] = field(default_factory=dict)
     flavors: dict[str, Declared[Flavor]] = field(default_factory=dict)
@@ -91,14 +92,14 @@ class Declarations:
     priority_classes: dict[str, Declared[PriorityClass]] = field(default_factory=dict)
     topologies: dict[str, Declared[Topology]] = field(default_factory=dict)
     policies: dict[str, Declared[FleetPolicy]] = field(default_factory=dict)
-    cluster_queues: dict[str, Declared[ClusterQueue]] = field(default_factory=dict)
-    cohorts: dict[str, Declared[Cohort]] = field(default_factory=dict)
-    local_queues: dict[str, Declared[LocalQueue]] = field(default_factory=dict)
-    resource_flavors: dict[str, Declared[ResourceFlavor]] = field(default_factory=dict)
-    admission_checks: dict[str, Declared[AdmissionCheck]] = field(default_factory=dict)
-    volcano_queues: dict[str, Declared[VolcanoQueue]] = field(default_factory=dict)
-    capacity_buffers: dict[str, Declared[CapacityBuffer]] = field(default_factory=dict)
-    pod_templates: dict[str, Declared[CorePodTemplate]] = field(default_factory=dict)
+    cluster_queues: "dict[str, Declared[ClusterQueue]]" = field(default_factory=dict)
+    cohorts: "dict[str, Declared[Cohort]]" = field(default_factory=dict)
+    local_queues: "dict[str, Declared[LocalQueue]]" = field(default_factory=dict)
+    resource_flavors: "dict[str, Declared[ResourceFlavor]]" = field(default_factory=dict)
+    admission_checks: "dict[str, Declared[AdmissionCheck]]" = field(default_factory=dict)
+    volcano_queues: "dict[str, Declared[VolcanoQueue]]" = field(default_factory=dict)
+    capacity_buffers: "dict[str, Declared[CapacityBuffer]]" = field(default_factory=dict)
+    pod_templates: "dict[str, Declared[CorePodTemplate]]" = field(default_factory=dict)
     cluster: Declared[Cluster] | None = None
     """The cluster that all of this is for, where the repository holds several."""
     digest: str = ""
@@ -159,7 +160,7 @@ class Declarations:
             if (name := _name(document)) is not None:
                 self.broken.add((read_into(kind).__name__, name))
         else:
-            yield from self.keep(Declared(read(value), document))
+            yield from self.keep(Declared(_read(value), document))
 
     def _add_mig_parted(self, document: Document) -> Iterator[Problem]:
         """Reads each configuration of a mig-parted file as a layout."""
@@ -192,6 +193,24 @@ class Declarations:
             yield declared.problem(("metadata", "name"), message, Code.DUPLICATE_NAME)
         else:
             table[key] = declared
+
+
+def read_into(kind: type[Declaration]) -> type[Declaration]:
+    """The class of the value that a form becomes."""
+    if kind in KINDS:
+        return kind
+    from model import upstream
+
+    return upstream.read_into(kind)
+
+
+def _read(value: Declaration) -> Declaration:
+    """The value that a manifest becomes; what is ours is itself."""
+    if type(value) in KINDS:
+        return value
+    from model import upstream
+
+    return upstream.read(value)
 
 
 def _name(document: Document) -> str | None:

@@ -1,6 +1,7 @@
 """`apiVersion` and `kind`: which model a document is held against, or why there is none."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, get_args
 
 from model.hints import did_you_mean, listing
@@ -8,13 +9,11 @@ from model.kinds import API_VERSION, KINDS, Declaration
 from model.loader.foreign import CORE, Foreign, foreign
 from model.loader.tree import Document, Path
 from model.problem import Code, Problem
-from model.upstream import (
+from model.upstream.base import (
     AUTOSCALING_GROUP,
     KARPENTER_GROUP,
     KARPENTER_PROVIDER_GROUP,
     KUEUE_GROUP,
-    UNSUPPORTED_KINDS,
-    UPSTREAM_KINDS,
     VOLCANO_GROUP,
 )
 
@@ -27,14 +26,31 @@ def _literals(kind: type[Declaration], field: str) -> tuple[str, ...]:
     return get_args(kind.model_fields[field].annotation)
 
 
-KINDS_BY_VERSION: Mapping[tuple[str, str], type[Declaration]] = {
-    (version, name): kind
-    for kind in (*KINDS, *UPSTREAM_KINDS)
-    for version in _literals(kind, "api_version")
-    for name in _literals(kind, "kind")
-}
-"""(apiVersion, kind) as they are written -> the model."""
-_OURS = sorted(name for version, name in KINDS_BY_VERSION if version == API_VERSION)
+def _by_version(kinds: Sequence[type[Declaration]]) -> Mapping[tuple[str, str], type[Declaration]]:
+    return {
+        (version, name): kind
+        for kind in kinds
+        for version in _literals(kind, "api_version")
+        for name in _literals(kind, "kind")
+    }
+
+
+_OURS_BY_VERSION = _by_version(KINDS)
+_OURS = sorted(name for _, name in _OURS_BY_VERSION)
+
+
+@cache
+def kinds_by_version() -> Mapping[tuple[str, str], type[Declaration]]:
+    """(apiVersion, kind) as they are written -> the model, those of other systems among them."""
+    from model.upstream import UPSTREAM_KINDS
+
+    return {**_OURS_BY_VERSION, **_by_version(UPSTREAM_KINDS)}
+
+
+def kind_named(api_version: str, kind: str) -> type[Declaration] | None:
+    """The model of an apiVersion and kind; None where there is none."""
+    ours = _OURS_BY_VERSION.get((api_version, kind))
+    return ours or (None if api_version == API_VERSION else kinds_by_version().get((api_version, kind)))
 
 
 def is_mig_parted(document: Document) -> bool:
@@ -47,8 +63,8 @@ def kind_of(document: Document) -> type[Declaration] | list[Problem]:
     """The model of a document, or what is wrong with its `apiVersion` and `kind`."""
     data = document.root.data
     api_version, kind = data.get("apiVersion"), data.get("kind")
-    if isinstance(api_version, str) and isinstance(kind, str) and (api_version, kind) in KINDS_BY_VERSION:
-        return KINDS_BY_VERSION[api_version, kind]
+    if isinstance(api_version, str) and isinstance(kind, str) and (model := kind_named(api_version, kind)):
+        return model
     if (known := foreign(data)) is not None and not (known is CORE and kind in _OURS):
         return [_foreign(document, known)]
     group = str(api_version).split("/", maxsplit=1)[0]
@@ -77,10 +93,12 @@ def _not_read_yet(document: Document) -> Problem:
 
 def _upstream(document: Document, group: str) -> Problem:
     """A kind or version of a group of which we read others."""
+    from model.upstream import UNSUPPORTED_KINDS
+
     api_version, kind = str(document.root.data["apiVersion"]), str(document.root.data.get("kind"))
     if advice := UNSUPPORTED_KINDS.get((group, kind)):
         return document.problem(("kind",), f"{group} {kind} is not supported", Code.UNSUPPORTED, hint=advice)
-    known = [(version, name) for version, name in KINDS_BY_VERSION if version.startswith(f"{group}/")]
+    known = [(version, name) for version, name in kinds_by_version() if version.startswith(f"{group}/")]
     names = sorted({name for _, name in known})
     if "kind" not in document.root.data:
         return document.problem((), "the key 'kind' is required", Code.MISSING_KEY, hint=f"one of {listing(names)}")

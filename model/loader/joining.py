@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from model.hints import did_you_mean, listing
 from model.loader.declarations import Declarations, Declared
 from model.problem import Code, Problem
-from model.upstream import PLACES, joined
 
 _CLASS_NAME = ("spec", "template", "spec", "nodeClassRef", "name")
 
 
 def join_pools(declarations: Declarations) -> Iterator[Problem]:
     """Fills `node_pools`; yields references to classes that are nowhere, and names used twice."""
+    if not declarations.karpenter_pools:
+        return
+    from model.upstream import PLACES, joined
+
     for name, pool in sorted(declarations.karpenter_pools.items()):
         wanted = pool.value.spec.template.spec.node_class_ref.name
         node_class = declarations.node_classes.get(wanted)

@@ -9,7 +9,7 @@ from model.fleet import Fleet, default_policy, implied_flavor
 from model.kinds.approval import OwnedKind
 from model.loader.checks import CHECKS, Check
 from model.loader.clusters import ClusterFiles, clusters_in, digest_of
-from model.loader.declarations import Declarations, Declared
+from model.loader.declarations import Declarations, Declared, read_into
 from model.loader.envelope import kind_of
 from model.loader.joining import join_pools
 from model.loader.parse import DEFAULT_LIMITS, LoaderLimits
@@ -18,7 +18,6 @@ from model.loader.reading import is_fleet_file, read_file
 from model.loader.source import SourceFile
 from model.loader.tree import Document
 from model.problem import Code, InvalidFleet, Problem
-from model.upstream import read_into
 
 _MOST_PROBLEMS = 1000
 """More than anyone reads; keeps a hostile repository from costing memory."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from model.hints import did_you_mean
 from model.kinds import Declaration
-from model.loader.envelope import KINDS_BY_VERSION
+from model.loader.envelope import kind_named
 from model.loader.known_keys import models_at
 from model.loader.parse import LoaderLimits
 from model.loader.tree import Document, Path, YamlNode, text_path
@@ -76,7 +76,7 @@ def apply_patches(
         if identity is None or target is None:
             problems += _without_target(patch, identity, now) if complete or identity is None else ()
             continue
-        merge = _Merge(KINDS_BY_VERSION.get((identity.api_version, identity.kind)), patch)
+        merge = _Merge(kind_named(identity.api_version, identity.kind), patch)
         result = merge.document(target)
         problems += merge.problems
         if merge.problems:

@@ -1,97 +1,47 @@
 """Manifests of Karpenter, Kueue, Volcano and of capacity buffers in the fleet repository, read as they are.
 
-`UPSTREAM_KINDS` are the forms in which they may be written; `READINGS` says which of them become another value: older
-versions the current one, and kinds that say exactly what one of ours says become ours. Everything else is itself, but
-for NodePools of Karpenter: each becomes one of ours together with the EC2NodeClass that it names.
+Most fleets hold none, and the models of all take longer to import than a small fleet to read: who names one of
+`model.upstream.manifests` here gets them all, and who needs one file of this package imports that.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from model.kinds import Declaration, NodeOverlay, NodePool, PriorityClass, Topology
-from model.upstream.base import KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP, KUEUE_GROUP, VOLCANO_GROUP
-from model.upstream.capacity import KueueTopology, ResourceFlavor, carried_labels, pools_of, topology, wanted_labels
-from model.upstream.capacity_buffer import AUTOSCALING_GROUP, CapacityBuffer, CorePodTemplate
-from model.upstream.cluster_queue import ClusterQueue, ClusterQueueV1Beta1, current
-from model.upstream.karpenter import (
-    PLACES,
-    AnyKarpenterNodePool,
-    EC2NodeClass,
-    EC2NodeClassV1Beta1,
-    KarpenterNodeOverlay,
-    KarpenterNodePool,
-    KarpenterNodePoolV1Beta1,
-    current_class,
-    joined,
-    overlay,
-)
-from model.upstream.quotas import cells
-from model.upstream.tenancy import AdmissionCheck, Cohort, LocalQueue, WorkloadPriorityClass, priority_class
-from model.upstream.volcano import VolcanoQueue
-
-UPSTREAM_KINDS: tuple[type[Declaration], ...] = (
-    ClusterQueue,
-    ClusterQueueV1Beta1,
-    Cohort,
-    LocalQueue,
-    ResourceFlavor,
-    WorkloadPriorityClass,
-    KueueTopology,
-    AdmissionCheck,
-    VolcanoQueue,
-    KarpenterNodePool,
-    KarpenterNodePoolV1Beta1,
-    EC2NodeClass,
-    EC2NodeClassV1Beta1,
-    KarpenterNodeOverlay,
-    CapacityBuffer,
-    CorePodTemplate,
-)
-
-
-class Reading(NamedTuple):
-    """Says into which class a form of a manifest is read, and how."""
-
-    into: type[Declaration]
-    convert: Callable[[Any], Declaration]
-
-
-READINGS: Mapping[type[Declaration], Reading] = {
-    ClusterQueueV1Beta1: Reading(ClusterQueue, current),
-    WorkloadPriorityClass: Reading(PriorityClass, priority_class),
-    KueueTopology: Reading(Topology, topology),
-    EC2NodeClassV1Beta1: Reading(EC2NodeClass, current_class),
-    KarpenterNodeOverlay: Reading(NodeOverlay, overlay),
-}
-
-_WORK = "leave it to the cluster: a fleet repository declares queues and capacity, not work"
-_MULTI = "remove it: one agent runs one cluster"
-UNSUPPORTED_KINDS: Mapping[tuple[str, str], str] = {
-    (KUEUE_GROUP, "MultiKueueCluster"): _MULTI,
-    (KUEUE_GROUP, "MultiKueueConfig"): _MULTI,
-    (KUEUE_GROUP, "ProvisioningRequestConfig"): "remove it: machines are bought before a workload is admitted",
-    (KUEUE_GROUP, "Workload"): _WORK,
-    (VOLCANO_GROUP, "PodGroup"): _WORK,
-    (KARPENTER_GROUP, "NodeClaim"): "leave it to the cluster: a fleet repository declares pools, not machines",
-    (KARPENTER_GROUP, "Provisioner"): "write a NodePool: Karpenter itself reads no Provisioner since v0.33",
-    (KARPENTER_GROUP, "Machine"): "leave it to the cluster: a fleet repository declares pools, not machines",
-    (KARPENTER_PROVIDER_GROUP, "AWSNodeTemplate"): "write an EC2NodeClass: Karpenter itself reads no other since v0.33",
-}
-"""(API group, kind) of what upstream has and we have no behaviour for -> what to do."""
-
-
-def read_into(kind: type[Declaration]) -> type[Declaration]:
-    """The class of the value that a form becomes."""
-    if kind in {KarpenterNodePool, KarpenterNodePoolV1Beta1}:
-        return NodePool
-    return READINGS[kind].into if kind in READINGS else kind
-
-
-def read(value: Declaration) -> Declaration:
-    """Returns the value that a manifest becomes."""
-    reading = READINGS.get(type(value))
-    return reading.convert(value) if reading else value
-
+if TYPE_CHECKING:
+    from model.upstream.manifests import (
+        AUTOSCALING_GROUP,
+        KARPENTER_GROUP,
+        KARPENTER_PROVIDER_GROUP,
+        KUEUE_GROUP,
+        PLACES,
+        READINGS,
+        UNSUPPORTED_KINDS,
+        UPSTREAM_KINDS,
+        VOLCANO_GROUP,
+        AdmissionCheck,
+        AnyKarpenterNodePool,
+        CapacityBuffer,
+        ClusterQueue,
+        ClusterQueueV1Beta1,
+        Cohort,
+        CorePodTemplate,
+        EC2NodeClass,
+        EC2NodeClassV1Beta1,
+        KarpenterNodeOverlay,
+        KarpenterNodePool,
+        KarpenterNodePoolV1Beta1,
+        KueueTopology,
+        LocalQueue,
+        ResourceFlavor,
+        VolcanoQueue,
+        WorkloadPriorityClass,
+        carried_labels,
+        cells,
+        joined,
+        pools_of,
+        read,
+        read_into,
+        wanted_labels,
+    )
 
 __all__ = [
     "AUTOSCALING_GROUP",
@@ -117,7 +67,6 @@ __all__ = [
     "KarpenterNodePoolV1Beta1",
     "KueueTopology",
     "LocalQueue",
-    "Reading",
     "ResourceFlavor",
     "VolcanoQueue",
     "WorkloadPriorityClass",
@@ -129,3 +78,11 @@ __all__ = [
     "read_into",
     "wanted_labels",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from model.upstream import manifests
+
+        return getattr(manifests, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,6 +21,7 @@ KUEUE_GROUP = "kueue.x-k8s.io"
 VOLCANO_GROUP = "scheduling.volcano.sh"
 KARPENTER_GROUP = "karpenter.sh"
 KARPENTER_PROVIDER_GROUP = "karpenter.k8s.aws"
+AUTOSCALING_GROUP = "autoscaling.x-k8s.io"
 KUEUE_API_VERSION: Literal["kueue.x-k8s.io/v1beta2"] = "kueue.x-k8s.io/v1beta2"
 """Both served versions are read; this is the one that values carry."""
 

@@ -15,7 +15,6 @@ from model.kinds.errors import misplaced
 from model.quantity import Resources
 from model.upstream.base import NamespacedMeta, Subdomain, UpstreamKind
 
-AUTOSCALING_GROUP: Final = "autoscaling.x-k8s.io"
 MOST_REPLICAS: Final = 10_000
 """A buffer of more is a slip of the keyboard."""
 _CURRENT: Final = "autoscaling.x-k8s.io/v1beta1"

@@ -49,6 +49,8 @@ def _segment(name: str) -> str:
 
 LEASES = ResourcePath("coordination.k8s.io", "v1", "leases", namespaced=True)
 PODS = ResourcePath("", "v1", "pods", namespaced=True)
+RESOURCE_SLICES: Final = ResourcePath("resource.k8s.io", "v1", "resourceslices", namespaced=False)
+RESOURCE_CLAIMS: Final = ResourcePath("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
 
 GROUP: Final = "muster.dev"
 WORKLOADS: Final = ResourcePath(GROUP, "v1alpha1", "workloads", namespaced=True)

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, Generic, TypeVar, get_type_hints
 from urllib.parse import quote, unquote
@@ -25,7 +26,7 @@ from urllib.parse import quote, unquote
 from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.sums import UsedHours, summed_record
 from providers.store.port import LedgerError, OpenHours
-from providers.store.queries import DAY_S, SUM_FIELDS, USED_FIELDS, evictions_sql, sums_sql, used_sql
+from providers.store.queries import DAY_S, SUM_FIELDS, USED_FIELDS, sums_sql, used_on
 
 OBJECT_MOST: Final = 256 * 2**20
 """Bytes of the largest object that is read."""
@@ -195,27 +196,22 @@ class S3Ledger:
     def sums(self, begin_s: float, end_s: float, by: Sequence[str], cluster: str = "") -> Iterator[LedgerRecord]:
         """Yield the same records summed up by DuckDB, a day of a cluster at a time."""
         query = sums_sql(by, _DAY)
-        for engine in self._days(begin_s, end_s, cluster, (*SUM_FIELDS, *by)):
-            yield from (summed_record(by, row) for row in engine.execute(query).fetchall())
+        for name, engine in self._days(begin_s, end_s, cluster, (*SUM_FIELDS, *by)):
+            yield from (summed_record(by, (name, *row)) for row in engine.execute(query).fetchall())
 
     def used_hours(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[UsedHours]:
         """Yield what machines were used for in that time, a day of a cluster at a time."""
-        used, lost = used_sql(_DAY), evictions_sql(_DAY)
-        for engine in self._days(begin_s, end_s, cluster, USED_FIELDS):
-            for row in engine.execute(used).fetchall():
-                values: list[Any] = [int(it) if isinstance(it, Decimal) else it for it in row]
-                yield UsedHours(*values)
-            ((evictions,),) = engine.execute(lost).fetchall()
-            yield UsedHours(evictions=evictions)
+        for _, engine in self._days(begin_s, end_s, cluster, USED_FIELDS):
+            yield from used_on(partial(_asked, engine), _DAY, "any_value({})")
 
-    def _days(self, begin_s: float, end_s: float, cluster: str, columns: Sequence[str]) -> Iterator[Any]:
-        """Yields an engine time and again that has these columns of a cluster's day in its table `records`."""
+    def _days(self, begin_s: float, end_s: float, cluster: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        """Yields a cluster, and an engine that has these columns of a day of it in its table `objects`, each day."""
         with closing(_engine()) as engine:
             for name in [cluster] if cluster else self._clusters(self._records.root):
                 hours = self._hours(self._records, name, begin_s, end_s)
                 for _, day in groupby(hours, key=lambda it: it[0] // DAY_S):
                     engine.register("objects", self._day(name, list(day), columns))
-                    yield engine
+                    yield name, engine
                     engine.unregister("objects")
 
     def _day(self, cluster: str, hours: Sequence[tuple[float, Sequence[str]]], columns: Sequence[str]) -> Any:
@@ -317,6 +313,12 @@ def _engine() -> Any:
     import duckdb
 
     return duckdb.connect(config={"enable_external_access": False, "memory_limit": "512MB", "threads": 1})
+
+
+def _asked(engine: Any, query: str) -> Iterator[list[Any]]:
+    """Yields the rows that answer a question, with sums of whole numbers as such."""
+    for row in engine.execute(query).fetchall():
+        yield [int(it) if isinstance(it, Decimal) else it for it in row]
 
 
 def s3_ledger(bucket: str, prefix: str, region: str, endpoint_url: str) -> S3Ledger:

@@ -4,13 +4,14 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from fleet.cost.records import LedgerRecord, StartRecord, by_machine_hour
 from fleet.cost.sums import UsedHours, summed_record
 from providers.store.port import LedgerError, OpenHours
-from providers.store.queries import DAY_S, evictions_sql, sums_sql, used_sql
+from providers.store.queries import DAY_S, sums_sql, used_on
 
 BUSY_S: Final = 10.0
 """How long a lock of another process is waited for."""
@@ -166,16 +167,12 @@ class SqliteLedger:
             with _translated():
                 found = self._file.execute(query, day)
                 while rows := found.fetchmany(READ_AT_ONCE):
-                    yield from (summed_record(by, row) for row in rows)
+                    yield from (summed_record(by, (day[0], *row)) for row in rows)
 
     def used_hours(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[UsedHours]:
         """Yield what machines were used for in that time, in order of cluster and day."""
-        used, lost = used_sql(_DAY), evictions_sql(_DAY)
         for day in self._days(begin_s, end_s, cluster):
-            with _translated():
-                rows = self._file.execute(used, day).fetchall()
-            yield from (UsedHours(*row) for row in rows)
-            yield UsedHours(evictions=self._one(lost, *day)[0])
+            yield from used_on(partial(self._rows, day), _DAY)
 
     def _days(self, begin_s: float, end_s: float, cluster: str) -> Iterator[tuple[str, float, float]]:
         """Yields a cluster and the part of a day within that time, for each that has records."""
@@ -189,8 +186,11 @@ class SqliteLedger:
                 yield name, max(begin, first_s), at_s
 
     def _one(self, query: str, *values: object) -> Sequence[Any]:
+        return self._rows(values, query)[0]
+
+    def _rows(self, values: Sequence[object], query: str) -> Sequence[Sequence[Any]]:
         with _translated():
-            return tuple(self._file.execute(query, values).fetchone())
+            return self._file.execute(query, values).fetchall()
 
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
         """Keep what is not in the ledger yet; older than what is kept, it is dropped."""

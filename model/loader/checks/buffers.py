@@ -1,12 +1,15 @@
 """CapacityBuffers: the template that each names, limits that bound nothing, and buffers that get no machine."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from model.hints import did_you_mean, listing
 from model.loader.declarations import Declarations, Declared
 from model.problem import Code, Problem
 from model.quantity import format_amount
-from model.upstream import CapacityBuffer, CorePodTemplate
+
+if TYPE_CHECKING:
+    from model.upstream import CapacityBuffer, CorePodTemplate
 
 
 def buffers_without_effect(declarations: Declarations) -> Iterator[Problem]:
@@ -23,7 +26,7 @@ def buffers_without_effect(declarations: Declarations) -> Iterator[Problem]:
     yield from _unused(declarations)
 
 
-def _nowhere(declarations: Declarations, buffer: Declared[CapacityBuffer]) -> Iterator[Problem]:
+def _nowhere(declarations: Declarations, buffer: "Declared[CapacityBuffer]") -> Iterator[Problem]:
     wanted = buffer.value.spec.pod_template_ref.name
     if ("CorePodTemplate", wanted) in declarations.broken:
         return
@@ -34,7 +37,7 @@ def _nowhere(declarations: Declarations, buffer: Declared[CapacityBuffer]) -> It
     yield buffer.problem(("spec", "podTemplateRef", "name"), message, Code.DANGLING_REFERENCE, hint=hint)
 
 
-def _of_limits(buffer: Declared[CapacityBuffer], template: CorePodTemplate) -> Iterator[Problem]:
+def _of_limits(buffer: "Declared[CapacityBuffer]", template: "CorePodTemplate") -> Iterator[Problem]:
     requests, spec = template.requests, buffer.value.spec
     for name, most in (spec.limits or {}).items():
         asked, path = requests.get(name, 0), ("spec", "limits", name)
@@ -46,7 +49,7 @@ def _of_limits(buffer: Declared[CapacityBuffer], template: CorePodTemplate) -> I
             yield buffer.problem(path, message, Code.UNUSED, severity="warning")
 
 
-def _unserved(declarations: Declarations, buffer: Declared[CapacityBuffer]) -> Iterator[Problem]:
+def _unserved(declarations: Declarations, buffer: "Declared[CapacityBuffer]") -> Iterator[Problem]:
     pools = declarations.node_pools.values()
     if not declarations.broken and not any("Pods" in pool.value.spec.serves for pool in pools):
         message = "no NodePool serves pods: no machine is bought for this buffer"

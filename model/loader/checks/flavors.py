@@ -11,7 +11,7 @@ from model.loader.declarations import Declarations
 from model.loader.tree import Path
 from model.mig import mig_models, resource_name
 from model.problem import Code, Problem
-from model.upstream import cells
+from model.upstream.quotas import cells
 
 _ANY_MACHINE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 

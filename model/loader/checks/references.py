@@ -1,15 +1,16 @@
 """Every name that points at another declaration must find it."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from model.hints import did_you_mean, listing
 from model.kinds import Declaration
 from model.loader.declarations import Declarations, Declared
 from model.loader.tree import Path
 from model.problem import Code, Problem
-from model.upstream import ClusterQueue, Cohort
-from model.upstream.volcano import ROOT
+
+if TYPE_CHECKING:
+    from model.upstream import ClusterQueue, Cohort
 
 
 class Reference(NamedTuple):
@@ -116,7 +117,7 @@ def _of_cluster_queues(declarations: Declarations) -> Iterator[Reference]:
             yield Reference(queue, check_path(queue, index), check.name, ("AdmissionCheck",))
 
 
-def check_path(queue: Declared[ClusterQueue], index: int) -> Path:
+def check_path(queue: "Declared[ClusterQueue]", index: int) -> Path:
     """Returns the path of an admission check's name: `v1beta1` has a plain list of names as well."""
     if queue.document.root.data.get("spec", {}).get("admissionChecks"):
         return ("spec", "admissionChecks", index)
@@ -128,7 +129,7 @@ def _of_cohorts(declarations: Declarations) -> Iterator[Reference]:
         yield from _of_quotas(cohort)
 
 
-def _of_quotas(node: Declared[ClusterQueue] | Declared[Cohort]) -> Iterator[Reference]:
+def _of_quotas(node: "Declared[ClusterQueue] | Declared[Cohort]") -> Iterator[Reference]:
     for group, resources in enumerate(node.value.spec.resource_groups):
         for index, flavor in enumerate(resources.flavors):
             path: Path = ("spec", "resourceGroups", group, "flavors", index, "name")
@@ -147,6 +148,10 @@ def _of_resource_flavors(declarations: Declarations) -> Iterator[Reference]:
 
 
 def _of_volcano_queues(declarations: Declarations) -> Iterator[Reference]:
+    if not declarations.volcano_queues:
+        return
+    from model.upstream.volcano import ROOT
+
     for queue in declarations.volcano_queues.values():
         if queue.value.parent not in {None, ROOT}:
             yield Reference(queue, ("spec", "parent"), queue.value.spec.parent, ("VolcanoQueue",))

@@ -14,7 +14,7 @@ from model.loader.declarations import Declarations, Declared
 from model.loader.tree import Path
 from model.mig import mig_models
 from model.problem import Code, Problem
-from model.upstream import cells
+from model.upstream.quotas import cells
 
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _HUGE_PAGES = "hugepages-"

@@ -7,7 +7,6 @@ from model.loader.checks.cycles import cycles
 from model.loader.declarations import Declarations
 from model.problem import Code, Problem
 from model.requirement import InvalidRequirement
-from model.upstream import carried_labels, pools_of, wanted_labels
 
 _ONE_NAME = (
     (("Queue", "ClusterQueue", "VolcanoQueue"), "queues are the leaves of one tree"),
@@ -43,6 +42,10 @@ def cohort_cycles(declarations: Declarations) -> Iterator[Problem]:
 
 def resource_flavor_pools(declarations: Declarations) -> Mapping[str, set[str]]:
     """ResourceFlavor -> its pools; of a pool with malformed terms (`malformed_terms` has said so) no label is known."""
+    if not declarations.resource_flavors:
+        return {}
+    from model.upstream import carried_labels, wanted_labels
+
     carriers: dict[tuple[str, str], set[str]] = {}
     pools: set[str] = set()
     for name, pool in declarations.node_pools.items():
@@ -61,7 +64,10 @@ def resource_flavor_pools(declarations: Declarations) -> Mapping[str, set[str]]:
 
 def ambiguous_resource_flavors(declarations: Declarations) -> Iterator[Problem]:
     """A ResourceFlavor named like a pool hides the flavor the pool implies, so the pool must belong to it."""
-    for name in sorted(declarations.resource_flavors.keys() & declarations.node_pools.keys()):
+    both = sorted(declarations.resource_flavors.keys() & declarations.node_pools.keys())
+    if both:
+        from model.upstream import pools_of
+    for name in both:
         flavor = declarations.resource_flavors[name]
         try:
             belongs = bool(pools_of(flavor.value, [declarations.node_pools[name].value]))

@@ -3,7 +3,7 @@
 from typing import Final
 
 from providers.kube import resources
-from providers.kube.resources import PODS, ResourcePath
+from providers.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, ResourcePath
 
 NAMESPACES: Final = ResourcePath("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES: Final = ResourcePath("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
@@ -13,8 +13,6 @@ VOLUME_CLAIMS: Final = ResourcePath("", "v1", "persistentvolumeclaims", namespac
 PERSISTENT_VOLUMES: Final = ResourcePath("", "v1", "persistentvolumes", namespaced=False)
 STORAGE_CLASSES: Final = ResourcePath("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 DEVICE_CLASSES: Final = ResourcePath("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
-RESOURCE_SLICES: Final = ResourcePath("resource.k8s.io", "v1", "resourceslices", namespaced=False)
-RESOURCE_CLAIMS: Final = ResourcePath("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
 RESOURCE_CLAIM_TEMPLATES: Final = ResourcePath("resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True)
 CSI_NODES: Final = ResourcePath("storage.k8s.io", "v1", "csinodes", namespaced=False)
 POD_DISRUPTION_BUDGETS: Final = ResourcePath("policy", "v1", "poddisruptionbudgets", namespaced=True)

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from agent.cli import exits
-from agent.cli.app import app
+from agent.cli.app import app, only
 from agent.cli.plan import PlanRequest, run_plan
 from agent.web.seen import explained_at_once
 from model.plain_text import age
@@ -519,7 +522,7 @@ HEAVY = (
 )
 LIGHT = {
     "help": (["--help"], (*HEAVY, "pydantic", "msgspec", "yaml")),
-    "validate": (["validate", "examples/minimal"], HEAVY),
+    "validate": (["validate", "examples/minimal"], (*HEAVY, "model.upstream.manifests")),
 }
 
 
@@ -537,6 +540,23 @@ def test_what_a_quick_command_does_not_import(name: str) -> None:
     done = run(script=script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def _commands(program: typer.Typer) -> set[str]:
+    built = get_command(program)
+    assert isinstance(built, TyperGroup)
+    return set(built.commands)
+
+
+def test_a_command_alone_is_the_same_as_among_all() -> None:
+    names = _commands(app)
+    assert {"validate", "get", "explain", "stop", "policy", "history"} <= names
+    for name in names:
+        alone, among = only(app, name), CliRunner().invoke(app, [name, "--help"])
+        assert CliRunner().invoke(alone, [name, "--help"]).stdout == among.stdout
+        assert name in _commands(alone) < names
+    assert only(app, "validat") is app
+    assert only(app, "") is app
 
 
 def test_run_without_a_usable_configuration(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from agent.gang_answer import in_no_queue, in_no_queue_lines
 from agent.web.seen import explained_at_once
 from fleet.explain.gang_notes import fence_words
 from fleet.snapshot import Gang, GangState, HardFence, Pin, Snapshot
+from model.plain_text import instant
 from tests.support.fleets import GPU, NOW, FleetBuilder, foreign_pod, gang, job_of, pod_set
 from tests.support.world import World
 
@@ -43,7 +44,9 @@ def test_how_many_pods_it_has(core: int | None, count: int, asked: int, leaving:
 def test_how_long_it_has_run_of_the_time_it_has() -> None:
     limits: dict[str, Any] = {"max_run_s": 6 * 3600.0, "ran_before_s": 3600.0}
     it = gang("g", state=GangState.ADMITTED, admitted_at_s=NOW - 1800, **limits)
-    assert "  ran:      90m in all, 6h at most" in told(it, 1)
+    assert f"  ran:      since {instant(NOW - 1800)}, and 60m before, 6h at most" in told(it, 1)
+    waits = replace(it, state=GangState.PENDING)
+    assert "  ran:      60m in all, 6h at most" in told(waits, 1)
 
 
 def test_a_job_that_is_left_to_itself() -> None:

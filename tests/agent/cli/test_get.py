@@ -23,14 +23,15 @@ from typer.testing import CliRunner, Result
 from agent.cli import exits
 from agent.cli.app import app
 from agent.cli.get import TABLES
-from agent.cli.get_rows import PodSeen
+from agent.cli.standing_pods import PodSeen, claimed_gpus
 from agent.cli.tables import TextTable, render
 from agent.demo.jobs import job
 from providers.kube.errors import Forbidden
-from providers.kube.resources import PODS, ResourcePath
+from providers.kube.resources import PODS, RESOURCE_SLICES, ResourcePath
 from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import P4DE, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
+from tests.agent.test_simulation_dra import claiming, devices, dra, exactly, template
 from tests.agent.test_simulation_ordinary_pods import plain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -147,17 +148,76 @@ def test_gpus_of_pods_that_are_in_no_gang_are_in_use(tmp_path: Path) -> None:
     assert (node["gangs"], node["other_pods"]) == (["t/train"], ["t/notebook"])
 
 
-def test_who_may_not_list_pods_is_told_what_is_missing(
-    cluster: tuple[Scene, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_that_pods_of_no_gang_claim_are_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(dra(serves=["Gangs", "Pods"], limits={"nodes": 1}))
+    for each in (template("one", exactly("gpu")), template("two", exactly("gpus", count=2))):
+        scene.sim.submit(each)
+    scene.runs(claiming("train", "one"))
+    claims = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
+    for name in ("notebook", "other"):
+        scene.sim.submit(plain(name, gpus=0, resourceClaims=claims))
+    scene.sim.submit(plain("idle", gpus=0))
+    scene.sim.advance(120)
+    assert [len(held) for held in devices(scene).values()] == [2, 2, 1]
+    with ApiServer(scene.sim.store, clock=scene.sim.clock) as server:
+        place = scene, server.kubeconfig(tmp_path / "kubeconfig")
+        [node] = rows(place, "nodes")
+        refuse(monkeypatch, RESOURCE_SLICES)
+        less = get(place, "nodes", "-o", "wide")
+        server.drop_connections()
+    assert node["gpus"] == {"nvidia.com/gpu": {"used": 5, "total": 8}}
+    assert (node["gangs"], node["other_pods"]) == (["t/train"], ["t/notebook", "t/other"])
+    assert "IN USE lacks devices that pods of no gang claim: " in less.stderr
+    assert "1/8 gpu" in less.stdout
+
+
+def test_devices_are_counted_as_what_they_are() -> None:
+    """A part counts as a device, and who may only look at one has none."""
+    named = {"gpu-0": ("gpu", ""), "gpu-1-mig": ("mig", "1g.10gb+me"), "other": ("vfio", "")}
+    listed = [
+        {"name": name, "attributes": {"type": {"string": kind}, "profile": {"string": profile}}}
+        for name, (kind, profile) in named.items()
+    ]
+    slices = [
+        {"spec": {"driver": driver, "pool": {"name": "n"}, "devices": listed}} for driver in ("gpu.nvidia.com", "x")
+    ]
+
+    def claim(name: str, *results: dict[str, Any]) -> bytes:
+        found = [{"driver": "gpu.nvidia.com", "pool": "n", **it} for it in results]
+        allocation = {"devices": {"results": found}} if results else None
+        status = {"allocation": allocation} if results else {}
+        return json.dumps({"metadata": {"name": name, "namespace": "t"}, "status": status}).encode()
+
+    claims = [
+        claim("a", {"device": "gpu-0"}, {"device": "gpu-1-mig"}, {"device": "other"}, {"device": "gone"}),
+        claim("b", {"device": "gpu-0", "shareID": "s1"}, {"device": "gpu-0", "shareID": "s2"}),
+        claim("c", {"device": "gpu-0", "adminAccess": True}),
+        claim("d", {"device": "gpu-0", "driver": "x"}),
+        claim("e"),
+    ]
+    found = claimed_gpus([json.dumps(it).encode() for it in slices], claims)
+    assert {name: dict(held) for name, held in found.items() if held} == {
+        "t/a": {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb.me": 1},
+        "t/b": {"nvidia.com/gpu": 2},
+    }
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, what: ResourcePath) -> None:
+    """The API server lets nobody list these objects."""
     listed = KubeTransport.list_pages
 
     def refused(self: KubeTransport, resource: ResourcePath, *given: Any, **named: Any) -> Any:
-        if resource == PODS:
-            raise Forbidden("pods is forbidden", code=403)
+        if resource == what:
+            raise Forbidden(f"{what} is forbidden", code=403)
         return listed(self, resource, *given, **named)
 
     monkeypatch.setattr(KubeTransport, "list_pages", refused)
+
+
+def test_who_may_not_list_pods_is_told_what_is_missing(
+    cluster: tuple[Scene, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, PODS)
     done = get(cluster, "nodes")
     assert done.exit_code == exits.OK
     assert "IN USE is what gangs hold alone: " in done.stderr

@@ -20,9 +20,11 @@ from fleet.cost.sizing import (
 )
 from fleet.explain.gang_notes import gang_notes
 from fleet.nodeclaims.gpu_faults import with_gpu_faults
-from fleet.snapshot import IdleGpus
+from fleet.reasons import Reason
+from fleet.snapshot import Eviction, IdleGpus
 from fleet.snapshot.gpus import ComplaintKind, GpuComplaint, GpuFault, GpuReading, MeasuredUse
 from model.index import Index
+from model.plain_text import instant
 from tests.support.fleets import gang, small_fleet
 from tests.support.world import World
 
@@ -166,9 +168,10 @@ def test_what_a_gang_makes_of_its_gpus_and_what_would_be_enough() -> None:
     assert alone is not None
     assert found.saves_usd == pytest.approx(2 * alone.saves_usd)
     words = use_words(found, found.until_s + 10)
-    assert words.startswith(f"15 % of 2 x {A100}, memory 5.9 of 79.1 GiB at most of each, by readings since 99m ago")
+    since = f"by readings since {instant(found.from_s)}"
+    assert words == f"15 % of 2 x {A100}, memory 5.9 of 79.1 GiB at most of each, {since}"
     assert advice_words(found).startswith("a slice 2g.20gb would be enough: ")
-    assert "the last of them 10m ago" in use_words(found, found.until_s + 600)
+    assert use_words(found, found.until_s + 600) == f"{words}, the last of them at {instant(found.until_s)}"
 
 
 def test_without_readings_nothing_is_said_of_a_gang() -> None:
@@ -185,7 +188,23 @@ def test_a_gang_that_makes_little_of_its_gpus_is_told_so_in_its_explanation() ->
     made.gangs["uid-g"] = replace(made.gang("g"), idle=IdleGpus(made.now_s - 4000, 1, 1, 3600.0))
     notes = list(gang_notes(made.snapshot(), made.gang("g")))
     assert [it.partition(":")[0] for it in notes if not it.startswith("ran")] == ["uses", "enough", "idle"]
-    assert notes[-1] == "idle: it has done nothing with its GPU or slice for 1h or longer, since 66m ago"
+    assert (
+        notes[-1]
+        == f"idle: it has done nothing with its GPU or slice for 1h or longer, since {instant(made.now_s - 4000)}"
+    )
+
+
+def test_what_is_told_of_a_gang_is_as_true_an_hour_later() -> None:
+    made = world([seen(reading(active=0.1, used_mib=2_000, free_mib=79_000))])
+    evicted = Eviction(Reason.RECLAIMED, "makes room", made.now_s - 9000)
+    idle = IdleGpus(made.now_s - 4000, 1, 1, 3600.0)
+    made.gangs["uid-g"] = replace(made.gang("g"), idle=idle, eviction=evicted, evictions=2, ran_before_s=600.0)
+    snapshot, gang = made.snapshot(), made.gang("g")
+    notes = list(gang_notes(snapshot, gang))
+    assert f"evicted: 2 times; last at {instant(evicted.at_s)}: {Reason.RECLAIMED}" in notes
+    assert f"ran: since {instant(gang.admitted_at_s)}, and 10m before" in notes
+    later = list(gang_notes(replace(snapshot, now_s=snapshot.now_s + 3600), gang))
+    assert later == notes
 
 
 def test_the_program_s_own_faults_are_told_to_who_has_the_gpu() -> None:
@@ -197,7 +216,8 @@ def test_the_program_s_own_faults_are_told_to_who_has_the_gpu() -> None:
     }
     made.nodes.update(with_gpu_faults(Index(), dict(made.nodes), faults))
     told = [it for it in gang_notes(made.snapshot(), made.gang("g")) if it.startswith("gpu")]
-    assert told == ["gpu: GPU-1: XID 31 on node-m0, found 30s ago: mostly a fault of the program on it"]
+    found = instant(made.now_s - 30)
+    assert told == [f"gpu: GPU-1: XID 31 on node-m0, found at {found}: mostly a fault of the program on it"]
 
 
 def test_slices_that_would_be_enough_are_counted_beside_those_that_are_held() -> None:
