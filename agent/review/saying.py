@@ -37,7 +37,7 @@ STATED_MOST = 200
 
 class _Stated(NamedTuple):
     last: CommitStatus
-    count: int
+    times: int
 
 
 @dataclass(slots=True)
@@ -101,11 +101,11 @@ class SectionWriter:
         Once there are many of a commit, only another verdict is told, and no other words.
         """
         status, stated = commit_status(review, request.url), self._stated.get(review.head)
-        if stated and (stated.last == status or (stated.last.verdict is status.verdict and stated.count >= WORDS_MOST)):
+        if stated and (stated.last == status or (stated.last.verdict is status.verdict and stated.times >= WORDS_MOST)):
             return
         self.still_leading()
         forge.put_status(review.head, status)
-        self._stated[review.head] = _Stated(status, stated.count + 1 if stated else 1)
+        self._stated[review.head] = _Stated(status, stated.times + 1 if stated else 1)
         while len(self._stated) > STATED_MOST:
             del self._stated[next(iter(self._stated))]
 
