@@ -246,8 +246,8 @@ class Reviewer:
             return
         shown = self.approvers.shown(request.number, request.head)
         reviews = tuple(it for it in approvers if not it.commanded)
-        last, beside = self._planned.get(request.number), said_beside(self.state(), base)
-        self._planned[request.number] = PlannedRequest(world, self.clock.now(), reviews, beside)
+        beside = said_beside(self.state(), base)
+        planned = PlannedRequest(world, self.clock.now(), reviews, beside)
         allowed = request.head if asked.plan or (said and said.world == request.head) else ""
         trusted = (
             bool(allowed) or is_of_ours(request.branch, from_fork=request.from_fork) or may_write(forge, request.author)
@@ -258,6 +258,7 @@ class Reviewer:
         if review is None:
             self._look_soon = True
             return
+        extent = None
         if fleet is not None and (plan := review.plan) is not None:
             extent = extent_of(plan)
             review = replace(review, sentence=joined(beside if trusted else "", review.sentence))
@@ -267,9 +268,11 @@ class Reviewer:
                 given = self.approvers.given(forge, request, approvers, shown, world.fleet)
                 verdict = judge_approvals(world.fleet, fleet, plan, given, least=self.least_approvals)
                 review = approved_review(review, verdict)
-            self.approvers.shows(request.number, request.head, extent, self.clock.now())
-        review = replace(review, world=allowed, heard=asked.heard, answers=asked.answers)
-        self._say(forge, request, mine, review, news=last is not None and last.beside != beside)
+        self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
+        # Only now: what the forge did not take has not been shown to anybody, and is planned and said again.
+        self._planned[request.number] = planned
+        if extent is not None:
+            self.approvers.shows(request.number, request.head, extent, planned.at_s)
         if trusted and fleet is not None and review.plan is not None:  # others may not learn of the work of the cluster
             self._want_forecast(request, base, mine, world.fleet, fleet)
 
@@ -383,7 +386,7 @@ class Reviewer:
             sentence = joined(sentence, hands.words)
             review = Review(self.cluster, commit, "", outcome, sentence, state.plan, state.problems)
             review = replace(review, heard=heard, approvals=len(state.approved_by))
-            self._say(forge, request, mine, review, news=news)
+            self._say(forge, request, mine, review)
         self._followed = told  # told perhaps before a restart, after which the revision is planned again to nothing
 
     def _deploy(self, forge: Forge, commit: str, review: Review, request: PullRequest | None) -> None:
@@ -421,11 +424,9 @@ class Reviewer:
 
     # -- saying it --------------------------------------------------------------------------------------------------
 
-    def _say(
-        self, forge: Forge, request: PullRequest, mine: Comment | None, review: Review, *, news: bool = False
-    ) -> None:
+    def _say(self, forge: Forge, request: PullRequest, mine: Comment | None, review: Review) -> None:
         self.count(review.outcome.value)
-        self._writer.say(forge, request, review, mine.text if mine else "", news=news)
+        self._writer.say(forge, request, review, mine.text if mine else "")
 
     def _pass_by(self, forge: Forge, request: PullRequest, review: Review) -> None:
         self.count(review.outcome.value)

@@ -7,6 +7,7 @@ later is found missing at the next look, and written back as it was: nothing is 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.review.statuses import commit_status
 from agent.review.world import ProposedCommits
@@ -23,11 +24,20 @@ from fleet.review.comment import (
     with_section,
 )
 from model.loader import cluster_digest
-from providers.forge.port import Comment, Forge, PullRequest
+from providers.forge.port import Comment, CommitStatus, Forge, PullRequest
 from providers.git.errors import SourceError
 
 WRITES_MOST = 5
 """Tries to write a section that others overwrite, in one look."""
+WORDS_MOST = 500
+"""Statuses of one commit, after which no words alone are changed: GitHub takes 1000 of a name, and refuses any more."""
+STATED_MOST = 200
+"""Commits whose last status is remembered."""
+
+
+class _Stated(NamedTuple):
+    last: CommitStatus
+    times: int
 
 
 @dataclass(slots=True)
@@ -39,6 +49,8 @@ class SectionWriter:
     """Raises where another agent may be reviewing by now: asked before each write."""
     _kept: dict[int, str] = field(default_factory=dict)
     """Request -> the section as it was last written."""
+    _stated: dict[str, _Stated] = field(default_factory=dict)
+    """Commit -> the status that it was last given here."""
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Keep nothing of any other request."""
@@ -74,19 +86,28 @@ class SectionWriter:
             if len(now) == 1 and said_in(now[0].text, self.cluster) == said_in(text, self.cluster):
                 return
 
-    def say(self, forge: Forge, request: PullRequest, review: Review, before: str, *, news: bool = False) -> None:
-        """Writes comment and status where they say something else than `before`; `news`: the sentence does."""
+    def say(self, forge: Forge, request: PullRequest, review: Review, before: str) -> None:
+        """Writes comment and status where they say something else than `before`."""
         said = said_in(before, self.cluster)
-        if said == as_said(review) and not news:
+        if said == as_said(review):
             return
         if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
             self.set_status(forge, request, review)  # first: the comment says that all is said
         self.write(forge, request.number, lambda text: with_section(text, review))
 
     def set_status(self, forge: Forge, request: PullRequest, review: Review) -> None:
-        """Sets the cluster's own status of the commit."""
+        """Sets the cluster's own status of the commit where this process has not set the same one.
+
+        Once there are many of a commit, only another verdict is told, and no other words.
+        """
+        status, stated = commit_status(review, request.url), self._stated.get(review.head)
+        if stated and (stated.last == status or (stated.last.verdict is status.verdict and stated.times >= WORDS_MOST)):
+            return
         self.still_leading()
-        forge.put_status(review.head, commit_status(review, request.url))
+        forge.put_status(review.head, status)
+        self._stated[review.head] = _Stated(status, stated.times + 1 if stated else 1)
+        while len(self._stated) > STATED_MOST:
+            del self._stated[next(iter(self._stated))]
 
 
 @dataclass(slots=True)

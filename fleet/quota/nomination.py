@@ -129,7 +129,7 @@ class Nominator:
         spec, node = self.queues[workload.queue], self.ledger.tree.queues[workload.queue]
         changes = self._changes.get(node.root.name, 0)
         last = self._last_of(workload, changes)
-        resume = last.indexes if last else None
+        resume = last.indexes if last and last.untried() else None
         search = self.search(workload.queue)
         search.places_later = self.rules.place_again and not self.ledger.placement.keeps_nominated
         leaving = self.rules.wait_for_leaving and bool(self.ledger.leaving)
@@ -137,7 +137,8 @@ class Nominator:
             waits = leaving and not self.ledger.leaving_gone and not search.fits_now(workload, resume)
             if waits:  # whom else it could evict would be forgotten again
                 self.ledger.count_leaving(gone=True)
-            assignment, victims = search.best(workload, None if waits else resume)
+                resume = None
+            assignment, victims = search.best(workload, resume)
         replaced = self.ledger.holders.get(workload.replaces)
         entry = CycleEntry(
             workload,
@@ -146,7 +147,7 @@ class Nominator:
             assignment,
             victims,
             gone=() if replaced is None else (replaced,),
-            resumed=last is not None and last.untried() and not self.rules.upstream_defects,
+            resumed=resume is not None and not self.rules.upstream_defects,
             leaving_gone=self.ledger.leaving_gone,
         )
         if waits:
@@ -154,7 +155,7 @@ class Nominator:
         elif leaving:
             self._wait_for_leaving(entry, search, resume)
         if entry.victims and any(held.blocked for held in self.held):
-            self._beside_blocked(entry, search, resume)
+            self._beside_blocked(entry, search, resume if entry.resumed else None)
         self._last[workload.uid] = _LastAssignment(entry.assignment.indexes(), self._cycle, changes)
         if self.reservations and entry.mode is not PreemptionMode.FIT:
             self._backfill(entry, search)
@@ -212,7 +213,7 @@ class Nominator:
         if not entry.leaving_gone:
             self.ledger.count_leaving(gone=True)
             entry.assignment, entry.victims = search.best(entry.workload)
-            entry.leaving_gone = True
+            entry.leaving_gone, entry.resumed = True, False
         elif self._may_fit_beside(entry.workload, search, resume):  # else at most with what is held for others
             assignment, victims = search.best(entry.workload, resume)
             if assignment.mode is PreemptionMode.FIT:

@@ -148,7 +148,7 @@ class AdmissionScheduler(Nominator):
             total.admitted += result.admitted
             total.evictions += result.evictions
             self._carry_out(result)
-            done = [e for e in result.waiting if e.outcome is not EntryOutcome.SKIPPED or not result.progressed]
+            done = [e for e in result.waiting if not _is_decided_again(e, progressed=result.progressed)]
             total.waiting += done
             closed |= {entry.queue.name for entry in done if entry.queue.strict}
             for entry in done:
@@ -350,7 +350,18 @@ class AdmissionScheduler(Nominator):
         pending.put_back(entry.workload, again=again)
 
 
+def _is_decided_again(entry: CycleEntry, *, progressed: bool) -> bool:
+    """Returns whether an entry that waits comes again in this sweep.
+
+    So does one whose search resumed and came to an end: the flavors before have not been looked at since another entry
+    took what it was to have, and what keeps it waiting would be told without them.
+    """
+    if entry.outcome is EntryOutcome.SKIPPED:
+        return progressed
+    return entry.resumed and entry.outcome in {EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES}
+
+
 def _stays_away(entry: CycleEntry) -> bool:
     """Returns whether an entry is not decided again in this sweep: others leave for it, or it blocks its queue."""
-    blocks = entry.queue.strict and entry.outcome is EntryOutcome.NO_CANDIDATES
+    blocks = entry.queue.strict and not entry.resumed and entry.outcome is EntryOutcome.NO_CANDIDATES
     return blocks or entry.outcome in {EntryOutcome.PENDING_PREEMPTION, EntryOutcome.BUSY}

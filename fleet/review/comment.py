@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from hashlib import blake2b
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
@@ -31,7 +32,7 @@ _FIRST: Final = "<!-- muster -->"
 _BEGINS: Final = re.compile(
     r"<!-- muster-section (?P<cluster>[a-zA-Z0-9-]{1,63}) head=(?P<head>[0-9a-f]{40,64}) base=(?P<base>[0-9a-f]{0,64}) "
     r"outcome=(?P<outcome>[A-Za-z]+) plan=(?P<plan>[0-9a-f]{0,64}) world=(?P<world>[0-9a-f]{0,64}) "
-    r"heard=(?P<heard>[0-9]{1,20}) approvals=(?P<approvals>[0-9]{1,4}) -->"
+    r"heard=(?P<heard>[0-9]{1,20}) approvals=(?P<approvals>[0-9]{1,4})(?: words=(?P<words>[0-9a-f]{0,16}))? -->"
 )
 _ENDS: Final = "<!-- /muster-section -->"
 _ANSWER: Final = re.compile(r"<!-- muster-answer -->\n.*?\n<!-- /muster-answer -->", re.DOTALL)
@@ -110,7 +111,7 @@ class Review:
 
 
 class SectionMarker(NamedTuple):
-    """What a section that stands says it is about; all as in `Review`."""
+    """What a section that stands says it is about; all as in `Review`, but for `words`: a digest of its sentence."""
 
     cluster: str
     head: str
@@ -120,6 +121,7 @@ class SectionMarker(NamedTuple):
     world: str
     heard: int
     approvals: int
+    words: str
 
 
 def said_in(text: str, cluster: str) -> SectionMarker | None:
@@ -138,12 +140,13 @@ def _said(it: re.Match[str]) -> SectionMarker:
         it["world"],
         int(it["heard"]),
         int(it["approvals"]),
+        it["words"] or "",
     )
 
 
 def _marker(it: SectionMarker) -> str:
     about = f"head={it.head} base={it.base} outcome={it.outcome} plan={it.plan} world={it.world} heard={it.heard}"
-    return f"<!-- muster-section {it.cluster} {about} approvals={it.approvals} -->"
+    return f"<!-- muster-section {it.cluster} {about} approvals={it.approvals} words={it.words} -->"
 
 
 def is_ours(text: str) -> bool:
@@ -163,7 +166,12 @@ def as_said(review: Review) -> SectionMarker:
         review.world,
         review.heard,
         review.approvals,
+        _digest(review.sentence),
     )
+
+
+def _digest(sentence: str) -> str:
+    return blake2b(sentence.encode(errors="surrogatepass"), digest_size=8).hexdigest() if sentence else ""
 
 
 def with_section(text: str, review: Review) -> str:

@@ -28,7 +28,8 @@ def commit(number: int) -> str:
 
 @dataclass
 class ForgeInMemory:
-    """Keeps requests, comments and statuses; `fails` is raised by everything while it is set."""
+    """Keeps requests, comments and statuses; `fails` is raised by everything while it is set, `fails_to_write` by
+    what writes comments and statuses."""
 
     requests: dict[int, PullRequest] = field(default_factory=dict)
     said: dict[int, list[Comment]] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class ForgeInMemory:
     """(comment, accepted)."""
     writes: int = 0
     fails: Exception | None = None
+    fails_to_write: Exception | None = None
     sick: frozenset[int] = frozenset()
     refuses_statuses: bool = False
     refuses_deployments: bool = False
@@ -77,9 +79,10 @@ class ForgeInMemory:
         self.said.setdefault(number, []).append(Comment(known + 1, author, text, 0.0, author == BOT))
         return self.said[number][-1]
 
-    def _asked(self) -> None:
-        if self.fails is not None:
-            raise self.fails
+    def _asked(self, *, writes: bool = False) -> None:
+        fails = self.fails or (self.fails_to_write if writes else None)
+        if fails is not None:
+            raise fails
 
     # -- the port --
 
@@ -131,13 +134,13 @@ class ForgeInMemory:
 
     def write_comment(self, number: int, text: str) -> Comment:
         """See `Forge`."""
-        self._asked()
+        self._asked(writes=True)
         self.writes += 1
         return self._add(number, BOT, text)
 
     def change_comment(self, number: int, comment: Comment, text: str) -> None:
         """See `Forge`."""
-        self._asked()
+        self._asked(writes=True)
         self.writes += 1
         self.said[number] = [replace(it, text=text) if it.id == comment.id else it for it in self.said[number]]
 
@@ -148,7 +151,7 @@ class ForgeInMemory:
 
     def put_status(self, commit: str, status: CommitStatus) -> None:
         """See `Forge`."""
-        self._asked()
+        self._asked(writes=True)
         if self.refuses_statuses:
             raise ForgeError("403: the token may not set statuses")
         self.statuses.setdefault(commit, []).append(status)

@@ -8,6 +8,7 @@ import pytest
 from agent.explanation import explanation_lines
 from agent.explanations import ExplanationKeeper
 from agent.review.reviewer import REQUESTS_MOST, SOON_S
+from agent.review.saying import WORDS_MOST
 from agent.review.statuses import commit_status
 from agent.review.world import LastPass
 from agent.sync import SyncState
@@ -402,14 +403,70 @@ def test_the_comment_counts_what_is_left_to_do_until_it_is_done() -> None:
     assert "nothing of it is left to do" in stands(0, "Done", "")
     assert place.verdict(NEXT)[0] is Verdict.SUCCESS
     assert place.forge.writes == 5, "each is said once"
+    assert [it.summary.partition("; left")[0] for it in place.forge.statuses[NEXT]] == [
+        "is in force: 1 of 3 are as declared",
+        "is in force: 2 of 3 are as declared",
+        "is in force, and does not come forward: 2 of 3 are as declared",
+        "is in force, and nothing of it is left to do",
+    ], "and so does the status, once each"
     place.restarted().look()
     assert place.forge.writes == 5, "by whatever agent"
 
 
-def follows(place: ReviewPlace, left: int, phase: str, outcome: str = "Applied") -> None:
+def test_words_alone_do_not_use_up_what_a_forge_takes_of_statuses_of_a_commit() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.merges(7, NEXT)
+    for left in range(WORDS_MOST + 20):
+        follows(place, left, "Progressing", words=f"{left} are left")
+    assert len(place.forge.statuses[NEXT]) == WORDS_MOST
+    assert f"{left} are left" in place.forge.text(7), "the comment goes on"
+    follows(place, 1, "Stalled")
+    assert place.verdict(NEXT)[0] is Verdict.FAILURE
+    assert len(place.forge.statuses[NEXT]) == WORDS_MOST + 1
+
+
+def test_another_base_of_the_same_plan_is_no_other_status() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.commits.refs["refs/heads/main"] = NEXT
+    place.reviewer.look()
+    assert f"base={NEXT}" in place.forge.text(7)
+    assert len(place.forge.statuses[HEAD]) == 1
+
+
+def test_words_that_the_forge_did_not_take_are_said_once_it_does() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.state = replace(place.state, suspended=True)
+    place.forge.fails_to_write = ForgeUnreachable("no answer")
+    place.reviewer.look()
+    assert place.verdict()[0] is Verdict.SUCCESS
+    place.forge.fails_to_write = None
+    place.reviewer.look()
+    assert place.verdict()[0] is Verdict.PENDING
+    assert "No revision comes into force" in place.forge.text(7)
+    place.reviewer.look()
+    assert place.forge.writes == 2
+
+
+def test_a_sentence_that_changed_while_nobody_looked_is_said_by_the_next_agent() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.state = replace(place.state, suspended=True, suspend_reason="an audit")
+    place.reviewer.look()
+    place.state = replace(place.state, suspend_reason="a second audit")
+    place.restarted().look()
+    assert "for now: a second audit" in place.forge.text(7)
+    assert place.verdict()[1].endswith("for now: a second audit")
+
+
+def follows(place: ReviewPlace, left: int, phase: str, outcome: str = "Applied", words: str = "m1 is drifted") -> None:
     """The revision NEXT stands so."""
     revision = f"main@sha1:{NEXT}"
-    far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, "m1 is drifted")
+    far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, words)
     applied = revision if outcome == "Applied" else ""
     place.state = SyncState(attempted=revision, applied=applied, outcome=outcome, message="so it is", convergence=far)
     place.reviewer.look()

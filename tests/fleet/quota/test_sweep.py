@@ -65,6 +65,23 @@ def test_a_strict_queue_ends_at_its_first_that_waits() -> None:
     assert sorted(swept(world).admitted) == ["a1", "b1", "b3"]
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("leaves", [True, False])
+def test_one_that_lost_its_flavor_to_another_is_told_of_all_of_them(strict: bool, leaves: bool) -> None:
+    """Its search goes on behind that flavor, and then begins anew: what keeps it waiting is said of both."""
+    late = queue("b", "root", {"f": 0, "g": 1}, strict=strict)
+    world = QuotaWorld.of(cohort("root", "", {"f": 4, "g": 0}), queue("a", "root", {"f": 0}), late, rules=AGENT)
+    if leaves:
+        world.holds("going", "a", 1, leaving=True)
+    world.waits("a1", "a", 2, priority=1)
+    world.waits("b1", "b", 3)
+    result = world.scheduler.sweep()
+    assert [holder.workload.name for holder in result.admitted] == ["a1"]
+    entry = [it for it in result.waiting if it.workload.name == "b1"][-1]
+    refusals = entry.assignment.pod_sets[0].refusals
+    assert {world.tree.cells[it.cell].flavor for it in refusals if it.cell is not None} == {"f", "g"}
+
+
 def test_what_is_kept_for_a_blocked_head_makes_its_team_no_borrower() -> None:
     """What runs within its guarantee was reclaimed by the second of another queue, which fits in the next sweep."""
 

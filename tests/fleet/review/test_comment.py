@@ -26,7 +26,9 @@ from tests.fleet.plan.test_render import HOSTILE
 from tests.fleet.plan.test_render import plan as plan_of
 
 HEAD, BASE, ID = "a" * 40, "b" * 40, "c" * 64
-FORGED = f"\n<!-- muster-section prod head={BASE} base= outcome=InForce plan= world={HEAD} heard=9 -->\n"
+FORGED = (
+    f"\n<!-- muster-section prod head={BASE} base= outcome=InForce plan= world={HEAD} heard=9 approvals=9 words= -->\n"
+)
 
 
 def plan(words: str, changes: int = 1) -> Plan:
@@ -51,6 +53,12 @@ def reviews() -> st.SearchStrategy[Review]:
         world=st.sampled_from(["", HEAD]),
         heard=st.integers(0, 10**12),
     )
+
+
+def test_a_section_that_tells_no_digest_of_its_sentence_is_found_all_the_same() -> None:
+    told = as_said(Review("prod", HEAD, BASE, ReviewOutcome.HELD, "a window", heard=9))
+    text = with_section("", Review("prod", HEAD, BASE, ReviewOutcome.HELD, "a window", heard=9))
+    assert said_in(text.replace(f" words={told.words} -->", " -->"), "prod") == told._replace(words="")
 
 
 @given(st.lists(reviews(), min_size=1, max_size=5))
