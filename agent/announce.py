@@ -17,6 +17,7 @@ from fleet.gangs.idle_gpus import idle_words
 from fleet.mig.layouts import layout_name
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
+from fleet.placement.pod_quota import pods_queue
 from fleet.quota.without_queue import left_in_teams
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import (
@@ -219,16 +220,19 @@ def _refs_of_gang(gang: Gang) -> tuple[JobRef, ...]:
     return (gang.job, workload) if gang.workload_uid else (gang.job,)
 
 
-NO_QUEUE = (
-    "it names no queue: no quota counts it, kube-scheduler runs it where there is room, and its team pays for what it "
-    "takes; create it with the label muster.dev/queue, or give the team a defaultQueue"
-)
+def _without_queue(counted_in: str) -> str:
+    counts = f"its pods count in queue {counted_in}" if counted_in else "no quota counts it"
+    return (
+        f"it names no queue: {counts}, kube-scheduler runs it where there is room, and its team pays for what it "
+        "takes; create it with the label muster.dev/queue, or give the team a defaultQueue"
+    )
 
 
 def about_jobs(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, tuple[Announce, ...]]:
     """Job (uid) -> the events on it: it is in no queue, or says otherwise than the gang that runs was admitted with."""
     found: dict[str, tuple[Announce, ...]] = {
-        job.ref.uid: (Announce(job.ref, "NoQueue", NO_QUEUE, "Warning"),) for job in left_in_teams(fleet, snapshot)
+        job.ref.uid: (Announce(job.ref, "NoQueue", _without_queue(pods_queue(fleet, job.ref.namespace)), "Warning"),)
+        for job in left_in_teams(fleet, snapshot)
     }
     for uid, gang in snapshot.gangs.items():
         if gang.state is GangState.ADMITTED and (said := tuple(changed_since(fleet, gang, snapshot.jobs.get(uid)))):

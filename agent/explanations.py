@@ -40,7 +40,7 @@ from fleet.snapshot import Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import pods_in
 from model.fleet import Fleet
 from model.index import Index
-from providers.kube.errors import KubeError
+from providers.kube.errors import KubeError, NotFound
 from providers.kube.objects.explanations import EXPLAINED_BY, explanation_status
 from providers.kube.objects.paths import WORKLOADS
 from providers.kube.transport import KubeTransport
@@ -355,6 +355,8 @@ class ExplanationKeeper(Watcher):
         if self._write is not None:
             try:
                 self._write(gang, self.explain_quietly(seen, gang))
+            except NotFound:
+                pass  # its job has been deleted in this moment, and the Workload with it
             except KubeError as error:
                 log.warning("explanation_not_written", gang=gang.name, why=str(error))
                 self._count_failure("write")

@@ -11,6 +11,7 @@ from fleet.cost.sizing import GangUse, gang_use
 from fleet.explain.gang import GangExplanation
 from fleet.explain.what_if import WhatIfDecision, otherwise
 from fleet.gangs.idle_gpus import idle_words
+from fleet.placement.pod_quota import pods_queue
 from fleet.quota.queue_binding import payer_of
 from fleet.quota.without_queue import left_without_queue
 from fleet.snapshot import Gang, Job, Snapshot
@@ -35,6 +36,8 @@ class JobInNoQueue:
     holds: Mapping[str, int]
     nodes: Mapping[str, int]
     """Node -> its pods there."""
+    counts_in: str = ""
+    """The queue whose quota its pods take; empty = none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,8 @@ def answer_of(look: Looking) -> GangAnswer | None:
     if not left:
         return None
     payer = payer_of(look.fleet, spaces[0], "") or ""
-    return GangAnswer(in_no_queue=in_no_queue(left[0], look.snapshot, payer))
+    counts_in = pods_queue(look.fleet, spaces[0])
+    return GangAnswer(in_no_queue=in_no_queue(left[0], look.snapshot, payer, counts_in))
 
 
 def _question(look: Looking) -> Otherwise:
@@ -144,7 +148,8 @@ def answer_lines(look: Looking) -> Iterator[str]:
 def in_no_queue_lines(job: JobInNoQueue) -> Iterator[str]:
     """Yields what is to be said of a job that is left to itself."""
     yield f"{job.name}  ({job.kind}, no queue)"
-    yield f"  it asks for {_amounts(job.asks) or 'nothing'} and counts in no quota: it is left to kube-scheduler"
+    counts = f"its pods count in queue {job.counts_in}" if job.counts_in else "counts in no quota"
+    yield f"  it asks for {_amounts(job.asks) or 'nothing'} and {counts}: it is left to kube-scheduler"
     if job.nodes:
         where = ", ".join(f"{node} ({count})" for node, count in sorted(job.nodes.items()))
         pays = f"team {job.team}" if job.team else "nobody"
@@ -156,7 +161,7 @@ def _amounts(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(amounts.items()))
 
 
-def in_no_queue(job: Job, snapshot: Snapshot, team: str) -> JobInNoQueue:
+def in_no_queue(job: Job, snapshot: Snapshot, team: str, counts_in: str = "") -> JobInNoQueue:
     """Returns what a job asks for and what the pods that it has made hold, and where."""
     asks, holds, nodes = Counter[str](), Counter[str](), Counter[str]()
     for pods in job.pod_sets:
@@ -167,4 +172,5 @@ def in_no_queue(job: Job, snapshot: Snapshot, team: str) -> JobInNoQueue:
                 holds.update(pod.requests)
                 nodes[node] += 1
     name = f"{job.ref.namespace}/{job.ref.name}"
-    return JobInNoQueue(name, job.ref.kind, team, dict(sorted(asks.items())), dict(sorted(holds.items())), dict(nodes))
+    asked, held = dict(sorted(asks.items())), dict(sorted(holds.items()))
+    return JobInNoQueue(name, job.ref.kind, team, asked, held, dict(nodes), counts_in)

@@ -54,9 +54,11 @@ def lines(view: MachineView, now_s: float) -> Iterator[str]:
     yield f"  machine:  {where_words}, {claim.instance_id or 'no instance yet'}"
     yield from _cut(view, now_s)
     since_s = claim.ready_at_s or claim.registered_at_s or claim.launched_at_s or claim.created_at_s
-    yield f"  state:    {claim.state} for {age(now_s - since_s)}"
+    cordoned = view.node is not None and view.node.unschedulable and claim.disruption is None
+    held = "; it is cordoned: nothing new comes" if cordoned else ""
+    yield f"  state:    {claim.state} for {age(now_s - since_s)}{held}"
     how = "adopted: " if claim.adopts else "bought:  "
-    yield f"  {how} {age(now_s - claim.created_at_s)} ago at {claim.price_usd_h:.2f} USD/h, {_for_whom(view)}"
+    yield f"  {how} {age(now_s - claim.created_at_s)} ago at {claim.price_usd_h:.2f} USD/h{_for_whom(view)}"
     if claim.purpose:
         yield f"  purpose:  {claim.purpose}"
     if claim.replaces:
@@ -92,8 +94,10 @@ def _cut(view: MachineView, now_s: float) -> Iterator[str]:
 
 def _for_whom(view: MachineView) -> str:
     if view.buyer:
-        return f"for {view.buyer}"
-    return "to replace a machine" if view.claim.replaces else "for its pool"
+        return f", for {view.buyer}"
+    if view.claim.replaces:
+        return ", to replace a machine"
+    return "" if view.claim.purpose else ", for its pool"
 
 
 def _gang(stands: GangOnMachine, now_s: float) -> str:

@@ -18,7 +18,8 @@ def pod_lines(fleet: Fleet, snapshot: Snapshot, name: str) -> Iterator[str]:
     if not found:
         words = f"no pod {name!r} on a node, or waiting for one that kube-scheduler has not found"
         raise NothingSo(
-            f"{words}. One that shares a ResourceClaim with others waits with the first of them: ask for that"
+            f"{words}. It looks for none while a pod has a gate or lacks a ResourceClaim (kubectl describe pod)."
+            " One that shares a ResourceClaim with others waits with the first of them: ask for that"
         )
     more = [f"and {len(found) - MOST} more pods of that name"] if len(found) > MOST else []
     return chain(*(lines(fleet, snapshot, pod) for pod in found[:MOST]), more)

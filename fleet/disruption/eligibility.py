@@ -1,15 +1,18 @@
 """Which machines may be disrupted at all: the conditions that methods share."""
 
 from collections.abc import Sequence
+from itertools import chain
+from math import inf
 from typing import Final
 
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import Blocked, Obstacle, no_reason
 from fleet.reasons import Reason
 from fleet.scheduling.prefilter import immovable as immovable_gang
-from fleet.snapshot import Claim
+from fleet.snapshot import Claim, Gang, Pod, Snapshot
+from model.index import followed_each
 from model.kinds import NEVER, CapacityType, NodePool
-from model.upstream.do_not_disrupt import protected
+from model.upstream.do_not_disrupt import lasts_s, protected
 
 CONSOLIDATES: Final = frozenset({"WhenEmptyOrUnderutilized", "Balanced"})
 """Policies under which machines that are not empty may go for what it saves."""
@@ -92,6 +95,26 @@ def immovable(context: DisruptionContext, claim: Claim, reason: Reason = Reason.
     gangs = (gang for gang in context.gangs_on(claim) if not gang.ordinary)
     words = next(filter(None, (immovable_gang(context.fleet, context.snapshot, gang) for gang in gangs)), "")
     return Blocked(Obstacle.GANG, words) if words else None
+
+
+def protections_over(snapshot: Snapshot) -> int:
+    """Returns how many protections of work by do-not-disrupt have run out by now: nothing else changes with that."""
+    pods, gangs = _pods_ends_s(snapshot.index, snapshot.node_pods), _gang_end_s(snapshot.index, snapshot.gangs)
+    ends_s = (*chain.from_iterable(pods.values()), *gangs.values())
+    return sum(1 for end_s in ends_s if end_s <= snapshot.now_s)
+
+
+@followed_each()
+def _pods_ends_s(pods: Sequence[Pod]) -> Sequence[float] | None:
+    """Returns when the protections of a node's pods run out (epoch seconds), of those that do; None for none."""
+    ends_s = [pod.started_at_s + lasts_s(pod.do_not_disrupt) for pod in pods if pod.do_not_disrupt]
+    return [end_s for end_s in ends_s if end_s < inf] or None
+
+
+@followed_each()
+def _gang_end_s(gang: Gang) -> float | None:
+    end_s = gang.admitted_at_s + lasts_s(gang.do_not_disrupt) if gang.do_not_disrupt and gang.admitted_at_s else inf
+    return end_s if end_s < inf else None
 
 
 def out_of_budget(context: DisruptionContext, pool: NodePool, reason: Reason) -> Blocked:

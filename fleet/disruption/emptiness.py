@@ -50,7 +50,7 @@ class Emptiness:
 
 
 def _occupants(context: DisruptionContext, claim: Claim) -> str:
-    gangs = [gang.name for gang in context.gangs_on(claim) if not buffer_of(gang)]
+    gangs = [gang.name for gang in context.gangs_on(claim) if not (gang.ordinary or buffer_of(gang))]
     buffers = sorted({buffer_of(gang) for gang in context.gangs_on(claim)} - {""})
     others = sum(1 for pod in context.snapshot.node_pods.get(claim.node, ()) if not pod.workload)
     named = [some_of(gangs)] if gangs else []

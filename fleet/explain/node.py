@@ -40,7 +40,7 @@ class MachineView:
     claim: Claim
     node: Node | None
     buyer: str
-    """The gang it was bought for, by name; its uid where it is gone; empty = for none."""
+    """The gang it was bought for, by name, or that it is gone; empty = for none."""
     gangs: tuple[GangOnMachine, ...]
     foreign_pods: tuple[str, ...]
     """Pods of no gang, but not of a DaemonSet."""
@@ -63,7 +63,7 @@ def node_view(snapshot: Snapshot, claim: Claim, fleet: Fleet | None = None) -> M
     return MachineView(
         claim,
         snapshot.nodes.get(claim.node),
-        buyer.name if buyer else claim.gang,
+        buyer.name if buyer else claim.gang and "a gang that is gone",
         tuple(_gangs_on(snapshot, claim)),
         tuple(sorted(pod.key for pod in pods if not pod.workload)),
         verdicts(fleet, snapshot, claim) if fleet is not None else (),

@@ -21,9 +21,12 @@ from model.index import Index
 
 
 def verdict_of(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> PodVerdict | None:
-    """Returns what a pass finds now for a waiting pod of no gang; None where it does not look at it."""
-    told = (action for action in cycle.decide(fleet, _apart(snapshot)) if isinstance(action, NominatePods))
-    return next((it.verdicts.get(pod.uid) for it in told), None)
+    """Returns what a pass finds now for a waiting pod of no gang; None where it does not look at it.
+
+    A pass tells what differs from what is known: where it tells nothing, that stands.
+    """
+    told = (action.verdicts for action in cycle.decide(fleet, _apart(snapshot)) if isinstance(action, NominatePods))
+    return next(told, snapshot.pod_verdicts).get(pod.uid)
 
 
 def why_no_room(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Refusal]:

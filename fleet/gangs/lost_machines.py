@@ -264,6 +264,8 @@ def lost_claim(fleet: Fleet, snapshot: Snapshot, gang: Gang, name: str) -> tuple
     claim = snapshot.claims.get(name)
     if claim is None:
         return Reason.MACHINE_LOST, f"machine {name} is gone before it was used"
+    if claim.disruption and claim.disruption.reason == Reason.LAUNCH_FAILED:
+        return Reason.NO_CAPACITY, f"machine {name} cannot be had: {claim.disruption.message}"
     if claim.deleting or claim.disruption:
         why = f": {claim.disruption.message}" if claim.disruption else ""
         return Reason.MACHINE_LOST, f"machine {name} leaves before it was used{why}"

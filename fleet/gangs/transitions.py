@@ -3,12 +3,14 @@
 A gang is retired when its user deactivates it, or when a limit of its own was reached.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from fleet.actions import SaveGang
+from fleet.placement.inventory import being_recut
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Eviction, Gang, GangState, Job
+from fleet.snapshot import Claim, Eviction, Gang, GangState, Job
 from model.kinds.base import format_duration
 from model.plain_text import counted
 
@@ -110,8 +112,11 @@ def missing_words(gang: Gang, starting: int) -> str:
     return f", with {counted(fewer, 'pod')} fewer than it asks"
 
 
-def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
-    """Returns the state of a gang that was given this plan, with the reason and the sentence for it."""
+def progress(plan: PlacementPlan, claims: Mapping[str, Claim]) -> tuple[GangState, Reason, str]:
+    """Returns the state of a gang that was given this plan, with the reason and the sentence for it.
+
+    `claims` are the machines that there are, by name.
+    """
     if plan.ready:
         machines = len({assignment.slot.name for assignment in plan.assignments})
         return GangState.ADMITTED, Reason.ADMITTED, f"placed on {counted(machines, 'machine')}"
@@ -122,9 +127,20 @@ def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
     if plan.recuts:
         parts.append(f"a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")
     if not parts:
-        awaited = len({assignment.slot.claim for assignment in plan.assignments if not assignment.slot.node})
-        message = f"waits for {counted(awaited, 'machine')} on the way"
-        return GangState.RESERVED, Reason.BUYING, message
+        return GangState.RESERVED, *_awaited(plan, claims)
     if plan.purchases:
         return GangState.RESERVED, Reason.BUYING, f"buying {', '.join(parts)} at {plan.cost_usd_h:.2f} USD/h"
     return GangState.RESERVED, Reason.RECUTTING, f"waits for {', '.join(parts)}"
+
+
+def _awaited(plan: PlacementPlan, claims: Mapping[str, Claim]) -> tuple[Reason, str]:
+    """Returns what is to be said of a gang that waits for machines that others have seen to: bought, or cut anew."""
+    names = {assignment.slot.claim for assignment in plan.assignments if not assignment.slot.node}
+    cut = sum(name in claims and being_recut(claims[name]) for name in names)
+    coming = len(names) - cut
+    if not cut:
+        return Reason.BUYING, f"waits for {counted(coming, 'machine')} on the way"
+    words = f"{counted(cut, 'machine')} whose GPUs are cut anew"
+    if not coming:
+        return Reason.RECUTTING, f"waits for {words}"
+    return Reason.BUYING, f"waits for {counted(coming, 'machine')} on the way and {words}"

@@ -221,7 +221,12 @@ class PurchaseObstacles:
             ending = ", which keep to one machine" if self.whole and self.missing > 1 else ""
             words = f"no machine its pools may buy in {self.zone} holds {held} of {self.pod_set.name}{ending}"
             return Refusal(Reason.NO_OFFER, words)
-        return Refusal(
-            Reason.NO_OFFER,
-            f"its pools may buy no machine in {self.zone} that {self.pod_set.name} selects and tolerates",
-        )
+        selects = f"that {self.pod_set.name} selects{_selected(self.pod_set)} and tolerates"
+        return Refusal(Reason.NO_OFFER, f"its pools may buy no machine in {self.zone} {selects}")
+
+
+def _selected(pods: PodSet) -> str:
+    """Returns what pods ask of the labels of nodes: pairs of the node selector, keys of the affinity; empty = none."""
+    keys = {requirement.key for term in pods.required_affinity for requirement in term}
+    words = [*(f"{key}={value}" for key, value in sorted(pods.node_selector.items())), *sorted(keys)]
+    return f" ({', '.join(words[:4])}{', ...' if len(words) > 4 else ''})" if words else ""

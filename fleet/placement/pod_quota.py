@@ -86,6 +86,11 @@ class PodQuota:
         return Refusal(Reason.WAITING_FOR_QUOTA, words)
 
 
+def pods_queue(fleet: Fleet, namespace: str) -> str:
+    """Returns the queue whose quota the ordinary pods of a namespace take; empty where they take none."""
+    return _queues(fleet.index, fleet).get(namespace, "")
+
+
 def ordinary_usage(fleet: Fleet, snapshot: Snapshot) -> QueueUsage:
     """Returns what ordinary pods that stand take of their queues' flavors.
 

@@ -231,7 +231,8 @@ def _gpus(now: HourlyBill, then: HourlyBill) -> str:
 
 def _purchase(tally: PurchaseTally) -> str:
     return (
-        f"For waiting gangs {tally.cost_usd_h:.2f} USD/h are spent, {tally.cost_usd_h * HOURS_A_MONTH:,.0f} USD a "
+        f"For gangs, pods and CapacityBuffers {tally.cost_usd_h:.2f} USD/h are spent, "
+        f"{tally.cost_usd_h * HOURS_A_MONTH:,.0f} USD a "
         f"month; no machines for the same pods cost less than {tally.bound_usd_h:.2f} USD/h "
         f"(gap {100 * tally.gap:.1f} %)."
     )

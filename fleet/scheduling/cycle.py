@@ -364,7 +364,7 @@ class AdmissionPass:
         """Saves an admitted gang with its flavors and places, and the claims it buys."""
         placed, now = self.backend.placed[gang.uid], self.snapshot.now_s
         plan = placed.plan
-        state, reason, message = progress(plan)
+        state, reason, message = progress(plan, self.snapshot.claims)
         message += missing_words(gang, sum(it.count for it in holder.given))
         message += _clause(self.mover.compared.get(gang.uid, ""))
         flavors = {one.name: self.backend.planner.flavors_of(holder.workload, one) for one in holder.given}

@@ -301,12 +301,19 @@ def _purpose(machine: SharedMachine, names: Mapping[str, str]) -> str:
     """Returns which pods of which gangs a machine is for, those with most pods first."""
     if len(machine.pods) == 1:
         [(member, count)] = machine.pods.items()
-        return f"for {count} x {member.pod_set} of {names[member.gang]}"
+        return f"for {_pods_of(member, count, names[member.gang])}"
     ranked = sorted(machine.pods.items(), key=lambda it: (-it[1], names[it[0].gang], it[0]))
-    parts = [f"{count} x {member.pod_set} of {names[member.gang]}" for member, count in ranked[:_SHOWN]]
+    parts = [_pods_of(member, count, names[member.gang]) for member, count in ranked[:_SHOWN]]
     if len(ranked) > _SHOWN:
         parts.append(counted(sum(count for _, count in ranked[_SHOWN:]), "more pod"))
     return f"for {', '.join(parts)}"
+
+
+def _pods_of(member: PodSetOfGang, count: int, name: str) -> str:
+    """Returns pods of a gang, or of a class of ordinary pods, which goes by the name of the first of them."""
+    if name.endswith(f"/{member.pod_set}"):
+        return f"{counted(count, 'pod')} like {name}"
+    return f"{count} x {member.pod_set} of {name}"
 
 
 def _next_best(other: Offering | None) -> str:

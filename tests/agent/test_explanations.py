@@ -26,6 +26,7 @@ from fleet.quota.queue_binding import payer_of
 from fleet.reasons import Reason
 from fleet.replay.run_times import EndedRun
 from fleet.snapshot import Gang, GangState
+from providers.kube.errors import Forbidden, KubeError, NotFound
 from providers.kube.objects import workload_object, workload_status
 from providers.kube.objects.explanations import explanation_status
 from providers.kube.objects.instants import whole_instant
@@ -188,6 +189,22 @@ def test_the_short_form_goes_into_the_status_and_says_the_same() -> None:
     count = len(written)
     kept.rest()
     assert len(written) <= count + 10, "what says the same is written again only when it is old"
+
+
+@pytest.mark.parametrize(
+    ("error", "fails"), [(NotFound("gone"), False), (Forbidden("no"), True)], ids=["gone", "refused"]
+)
+def test_a_workload_that_has_gone_meanwhile_is_no_failure(error: KubeError, *, fails: bool) -> None:
+    failed: list[str] = []
+
+    def write(*_: object) -> None:
+        raise error
+
+    kept = KeptWorld(write=write, failed=failed.append)
+    kept.world.gangs = {"uid-blue-1": replace(kept.world.gang("blue-1"), workload_uid="w")}
+    kept.turn()
+    kept.rest()
+    assert bool(failed) == fails
 
 
 def shown(it: Gang, short: Mapping[str, Any]) -> dict[str, Any]:

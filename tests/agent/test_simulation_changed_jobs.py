@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from providers.sim.store import PatchType
-from tests.agent.scenes import Scene, gpu_job, simple
+from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
 
 
 def warned(scene: Scene, reason: str) -> list[str]:
@@ -70,14 +70,20 @@ def test_a_workload_whose_queue_is_patched_is_told_of() -> None:
     )
 
 
-def test_a_job_that_names_no_queue_is_seen_and_told_once() -> None:
-    scene = Scene(simple())
+@pytest.mark.parametrize(
+    ("of_team", "words"),
+    [({}, "no quota counts it"), ({"ordinaryPodsQueue": "t"}, "its pods count in queue t")],
+    ids=["counts nowhere", "its pods count"],
+)
+def test_a_job_that_names_no_queue_is_seen_and_told_once(of_team: dict[str, str], words: str) -> None:
+    scene = Scene(files(pool(serves=["Gangs", "Pods"]), team(**of_team), queue()))
     job = gpu_job("free", pods=1)
     del job["metadata"]["labels"]["muster.dev/queue"]
     job["spec"]["suspend"] = False
     scene.sim.submit(job)
     scene.sim.advance(60)
     (told,) = warned(scene, "NoQueue")
+    assert words in told
     assert "create it with the label muster.dev/queue" in told
 
 

@@ -4,7 +4,7 @@ A group is all pods of a namespace with the same label `muster.dev/pod-group-nam
 `...-total-count` says how many they are. Or they name a PodGroup of Volcano, which says how many they are at least.
 Pods that ask for the same are one role, which the label `muster.dev/pod-set` (or Volcano's `volcano.sh/task-spec`) may
 name.
-A pod on a queue that names no group is a gang of its own (Kueue's single pods).
+A pod on a queue that names no group is a gang of its own (Kueue's single pods), with the role `main`.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from fleet.snapshot.constraints import PodConstraints, UnsupportedConstraint
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of
 from providers.kube.objects.label_selectors import WireSelector, pod_selector
-from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
+from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, MAIN_POD_SET, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
 from providers.kube.objects.pod_sets import pod_set_object
 from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
 from providers.kube.objects.shapes import Wire, WireMeta, first_of
@@ -64,10 +64,12 @@ def member_of(raw: bytes | Raw) -> GroupMember:
     template = _templates.decode(raw)
     shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, template, {}, PodOrigin(meta.namespace, made=True))
     group = first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP)
+    if not shape.name:
+        shape = _named(shape) if group else replace(shape, name=MAIN_POD_SET)
     return GroupMember(
         group=group,
         total=whole(first_of(annotations, *GROUP_TOTAL)) or 0 if group else 1,
-        shape=shape if shape.name else _named(shape),
+        shape=shape,
         queue=queue_of(labels),
         created_at_s=instant_of(meta.creation_timestamp),
         priority_class=priority_of(labels),

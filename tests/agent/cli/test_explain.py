@@ -54,6 +54,8 @@ def test_a_job_that_is_left_to_itself() -> None:
     assert head.endswith("g  (Job, no queue)")
     assert "asks for 3 cpu, 3Gi memory, 12 nvidia.com/gpu and counts in no quota" in takes
     assert "muster.dev/queue" in remedy
+    _, takes, _ = in_no_queue_lines(in_no_queue(job_of(gang("g", gpu=1)), Snapshot(NOW), "t", "all"))
+    assert "1 nvidia.com/gpu and its pods count in queue all: it is left" in takes
 
 
 def test_what_the_pods_of_a_job_that_is_left_hold() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,14 @@ def test_explain_a_node_tells_what_happened_to_it() -> None:
         "happened: 120m ago: GpuFault: GPU-1: XID 31",
         "happened: 60s ago: NodeReady: node n",
     ]
+
+
+def test_explain_a_node_tells_that_somebody_has_cordoned_it() -> None:
+    world = World(small_fleet())
+    claim = world.machine("m0")
+    world.nodes["node-m0"] = replace(world.nodes["node-m0"], unschedulable=True)
+    [state] = [it for it in lines(node_view(world.snapshot(), claim), NOW) if "state:" in it]
+    assert state.endswith("; it is cordoned: nothing new comes")
 
 
 def test_explain_a_node_without_the_fleet(cluster: tuple[Scene, Path]) -> None:

@@ -22,6 +22,7 @@ from tests.support.disruption import (
     idle,
     of_claim,
     quiet,
+    said,
     spared,
     world_of,
 )
@@ -46,6 +47,12 @@ ROWS: list[Row] = [
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_what_it_proposes_and_why_not(row: Row) -> None:
     check("emptiness", row)
+
+
+def test_an_ordinary_pod_is_told_once() -> None:
+    world = world_of()
+    world.stands(foreign_pod("p", "node-m0"))
+    assert said(world)["emptiness"].message == "1 pod of no gang on it"
 
 
 @pytest.mark.parametrize(

@@ -337,3 +337,18 @@ def _said(found: Any) -> Any:
         uid: [(it.pod_set, it.slot.name, it.count) for it in plan.assignments] for uid, plan in found.plans.items()
     }
     return seats, [(lot.offering.key, lot.count) for lot in found.purchases], found.saving_usd_h
+
+
+@pytest.mark.parametrize("whose", ["a gang", "an ordinary pod"])
+def test_machines_are_looked_at_when_a_protection_has_run_out(whose: str) -> None:
+    """Nothing but the time changes with it: such a machine was left alone for minutes, told that others go first."""
+    world = small_on_large()
+    world.gangs["uid-g0"] = replace(world.gang("g0"), do_not_disrupt="11m" if whose == "a gang" else "")
+    if whose != "a gang":
+        pod = replace(foreign_pod("p", "node-m0"), started_at_s=NOW - 600, controlled=True, do_not_disrupt="11m")
+        world.stands(pod)
+    assert looks(world, 59.0 - ROUND_S) == ([], [])
+    assert looks(world, ROUND_S) == ([], [])
+    assert world.outlook.proposals == ()
+    looks(world, ROUND_S)
+    assert [it.claims for it in world.outlook.proposals] == [("m0",)]

@@ -1,14 +1,16 @@
 """What people ask of a waiting gang: the way through the tree, and what would be otherwise."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from fleet.actions import NominatePods
 from fleet.explain.what_if import WhatIfDecision, otherwise, standings, verdict_of
 from fleet.placement.carried_state import CarriedState
 from fleet.scheduling import cycle
-from fleet.snapshot import GangState, Snapshot
-from tests.support.fleets import GPU, NOW, FleetBuilder, foreign_pod, gang
+from fleet.snapshot import GangState, Pod, Snapshot
+from tests.support.fleets import GPU, NOW, FleetBuilder, foreign_pod, gang, pod_set
 from tests.support.world import World
 
 
@@ -82,3 +84,15 @@ def test_a_question_leaves_the_agent_what_its_next_pass_begins_with(
     assert seen.index.take((CarriedState, "")) is not None, "a pass has begun"
     ask(world, seen)
     assert seen.index.take((CarriedState, "")) is None, "the question has taken nothing, and hands nothing on"
+
+
+def test_what_a_pass_finds_again_is_the_answer() -> None:
+    """A pass tells only what differs from what it is known to have found: the agent's page said that nobody looked."""
+    world = World(FleetBuilder().pool(serves=["Gangs", "Pods"]).team().queue().build())
+    asked = replace(pod_set(gpu=64), namespace="ns")
+    pod = replace(Pod("uid-p", "ns", "p", "", "Pending", asked.requests), shape=asked, waits_since_s=NOW - 60)
+    world.pods = {pod.key: pod}
+    (told,) = (it for it in cycle.decide(world.fleet, world.snapshot()) if isinstance(it, NominatePods))
+    world.pod_verdicts = told.verdicts
+    assert not any(isinstance(it, NominatePods) for it in cycle.decide(world.fleet, world.snapshot()))
+    assert verdict_of(world.fleet, world.snapshot(), pod) == told.verdicts[pod.uid]

@@ -425,21 +425,21 @@ def test_a_requeued_gang_remembers_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "pause_s"),
+    ("reason", "pause_s", "told"),
     [
-        ("LaunchTimeout", 60),
-        ("RegistrationTimeout", 60),
-        ("InitializationTimeout", 60),
-        ("InsufficientCapacityError", 0),
+        ("LaunchTimeout", 60, ("MachineLost", "machine m0 leaves before it was used: why")),
+        ("RegistrationTimeout", 60, ("MachineLost", "machine m0 leaves before it was used: why")),
+        ("InitializationTimeout", 60, ("MachineLost", "machine m0 leaves before it was used: why")),
+        ("InsufficientCapacityError", 0, ("InsufficientCapacity", "machine m0 cannot be had: why")),
     ],
 )
-def test_after_machines_that_never_came_there_is_a_pause(reason: str, pause_s: float) -> None:
+def test_after_machines_that_never_came_there_is_a_pause(reason: str, pause_s: float, told: tuple[str, str]) -> None:
     world = holding(RESERVED)
     claim(disruption=NodeDisruption(reason, "why", NOW, NEVER))(world)
     [save] = steps(world)
     assert isinstance(save, SaveGang)
     assert save.gang.requeue_at_s == NOW + pause_s
-    assert save.gang.message == "machine m0 leaves before it was used: why"
+    assert (save.gang.reason, save.gang.message) == told
 
 
 # -- releasing pods ---------------------------------------------------------------------------------------------------

@@ -462,7 +462,7 @@ def test_a_rack_that_a_pool_promises_is_bought() -> None:
         pytest.param(
             {},
             pod_set(node_selector={"team": "x"}),
-            f"its pools may buy no machine in {A} that main selects and tolerates",
+            f"its pools may buy no machine in {A} that main selects (team=x) and tolerates",
             id="not selected",
         ),
         pytest.param(

@@ -206,6 +206,17 @@ def test_a_recut_is_asked_for_and_waited_for() -> None:
     assert cut.claim.emptied_at_s == 0
 
 
+def test_who_comes_while_a_machine_is_cut_is_told_that_it_waits_for_the_cut() -> None:
+    world = mig_world()
+    world.machine("m0")
+    world.waits(gang("g", slices("3g.40gb", 2)))
+    run(world)
+    world.waits(gang("h", slices("3g.40gb", 2)))
+    run(world)
+    assert reasons(world)["h"] == Reason.RECUTTING
+    assert world.gang("h").message == "waits for 1 machine whose GPUs are cut anew"
+
+
 def test_a_machine_that_became_ready_this_instant_is_cut_all_the_same() -> None:
     world = mig_world()
     world.machine("m0", at_s=NOW)

@@ -50,6 +50,7 @@ def test_what_is_bought_is_nobodys_and_comes_by_halves() -> None:
     world = world_of(*(waiting(f"p{n}", gpu=8) for n in range(5)))
     claims = [claim for action in run(world) if isinstance(action, OpenClaims) for claim in action.claims]
     assert {claim.gang for claim in claims} == {""}
+    assert {claim.purpose.split(";")[0] for claim in claims} == {"for 1 pod like ns/p0"}
     assert sorted(claim.launch.size for claim in claims) == [1, 1, 3, 3, 3]
     assert len({claim.launch.group for claim in claims}) == 3
     assert {found.claim for found in verdicts(world).values()} == {claim.name for claim in claims}

@@ -52,6 +52,12 @@ def test_a_pod_of_a_group_says_what_the_group_is() -> None:
     assert member.shape.name.startswith("role-")
 
 
+def test_a_pod_of_no_group_has_the_role_main_unless_it_names_another() -> None:
+    alone = {name: text for name, text in GROUP.items() if not name.endswith("pod-group-name")}
+    assert (read(raw(alone)).pod_set, read(raw(alone, gpus=4)).pod_set) == ("main", "main")
+    assert read(raw({**alone, "muster.dev/pod-set": "leader"})).pod_set == "leader"
+
+
 def test_kueues_names_mean_the_same() -> None:
     theirs = {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/queue-name": "q"}
     found = read(raw(theirs, {"kueue.x-k8s.io/pod-group-total-count": "2"}))
