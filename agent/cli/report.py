@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from agent.cli import exits
-from agent.cli.cost import CostRequest, ledger_of, month_of, month_starts, month_sums, month_used
+from agent.cli.cost import CostRequest, known_until, ledger_of, month_of, month_starts, month_sums, month_used
 from agent.config import InvalidConfiguration, load_settings
 from agent.ledger_settings import open_ledger
 from fleet.cost.indicators import Indicators, indicators
@@ -48,8 +48,9 @@ def show_report(ask: CostRequest, output: str, clock: Clock, source: UseSource =
         found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
         ledger = open_ledger(found, settings.region if settings else "", read_only=True)
         try:
-            costs = list(month_sums(ledger, month, fields_of(["team", "day"]), clock.now(), ask.cluster))
-            teams, days = (statement(costs, month, [by], clock.now()) for by in ("team", "day"))
+            until_s = known_until(ledger, ask.cluster, clock.now())
+            costs = list(month_sums(ledger, month, fields_of(["team", "day"]), until_s, ask.cluster))
+            teams, days = (statement(costs, month, [by], until_s) for by in ("team", "day"))
             numbers = indicators(month_used(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
         finally:
             ledger.close()

@@ -13,7 +13,7 @@ from fleet.explain.advice import Advice
 from fleet.explain.gang_facts import GangCost, QueuePosition, StartEstimate, ToldLately, gang_cost, queue_position
 from fleet.explain.gang_notes import REMEDIES, gang_notes
 from fleet.explain.quota_holders import QuotaHolder, quota_holders, short_of
-from fleet.explain.tried_machines import TriedMachines, TriedOutcome, tried_machines
+from fleet.explain.tried_machines import OF_MACHINES, TriedMachines, TriedOutcome, tried_machines
 from fleet.explain.what_if import QuotaStanding, standings
 from fleet.mig.layouts import gpu_part
 from fleet.quota.queue_binding import binding_of, payer_of
@@ -173,7 +173,6 @@ def _start(snapshot: Snapshot, gang: Gang, lately: ToldLately) -> StartEstimate 
 # -- the checks, in order ---------------------------------------------------------------------------------------------
 
 _OF_QUOTA: Final = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_MAX_QUOTA, Reason.WAITING_FOR_PREEMPTED})
-_OF_MACHINES: Final = frozenset({Reason.NO_OFFER, Reason.POOL_LIMIT, Reason.NO_CAPACITY, Reason.TOPOLOGY})
 
 
 def _checks(
@@ -225,7 +224,7 @@ def _quota_check(gang: Gang, quotas: Sequence[QuotaStanding]) -> GangCheck:
 
 
 def _machine_check(gang: Gang, tried: TriedMachines) -> GangCheck:
-    if gang.reason in _OF_MACHINES:
+    if gang.reason in OF_MACHINES:
         retry_s = min((it.retry_at_s for it in tried.offers if it.outcome is TriedOutcome.SHORT), default=0.0)
         return GangCheck(CheckStep.MACHINES, False, str(gang.reason), gang.message, retry_s)
     if tried.free_pods >= tried.asked_pods:
