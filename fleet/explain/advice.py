@@ -20,7 +20,7 @@ from fleet.quota.specs import FlavorResource
 from fleet.reasons import Reason, some_of
 from fleet.scheduling import cycle
 from fleet.scheduling.queue_order import BATCH_MAX_S, ends_at_s
-from fleet.snapshot import Gang, GangState, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Pod, PodSet, Snapshot
 from model.fleet import Fleet
 from model.index import Index
 from model.kinds import Team
@@ -65,16 +65,34 @@ class Change(NamedTuple):
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
         """Returns the snapshot with the change in it."""
-        gangs = {uid: it for uid, it in snapshot.gangs.items() if uid != self.gone}
-        jobs = snapshot.jobs
+        left = snapshot.gangs.get(self.gone) if self.gone else None
+        world = _without(snapshot, [left] if left is not None else [])
+        jobs = world.jobs
         if (job := jobs.get(self.gang.uid)) is not None:
             jobs = {**jobs, self.gang.uid: replace(job, pod_sets=self.gang.pod_sets, queue=self.gang.queue)}
-        pods = snapshot.gang_pods
-        if self.gone and (left := snapshot.gangs.get(self.gone)) is not None:
-            jobs = {uid: it for uid, it in jobs.items() if uid != self.gone}
-            pods = {key: it for key, it in pods.items() if key != f"{left.namespace}/{left.workload}"}
-        gangs[self.gang.uid] = self.gang
-        return replace(snapshot, gangs=gangs, jobs=jobs, gang_pods=pods)
+        return replace(world, gangs={**world.gangs, self.gang.uid: self.gang}, jobs=jobs)
+
+
+def _without(snapshot: Snapshot, gone: Sequence[Gang]) -> Snapshot:
+    """Returns the snapshot as if gangs had left, and none of their pods stood on a node any more."""
+    if not gone:
+        return snapshot
+    uids, keys = {it.uid for it in gone}, {f"{it.namespace}/{it.workload}" for it in gone}
+    nodes = {pod.node for key in keys for pod in snapshot.gang_pods.get(key, ())}
+
+    def kept(table: Mapping[str, tuple[Pod, ...]]) -> Mapping[str, tuple[Pod, ...]]:
+        there = ((node, table[node]) for node in nodes if node in table)
+        stay = {node: tuple(it for it in pods if f"{it.namespace}/{it.workload}" not in keys) for node, pods in there}
+        return {**table, **stay}
+
+    return replace(
+        snapshot,
+        gangs={uid: it for uid, it in snapshot.gangs.items() if uid not in uids},
+        jobs={uid: it for uid, it in snapshot.jobs.items() if uid not in uids},
+        gang_pods={key: it for key, it in snapshot.gang_pods.items() if key not in keys},
+        node_pods=kept(snapshot.node_pods),
+        repelling_pods=kept(snapshot.repelling_pods),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,16 +355,8 @@ def tried(change: Change, snapshot: Snapshot) -> Advice | None:
         return _advice(change, first, (), snapshot)
     if first.reason != Reason.WAITING_FOR_PREEMPTED or not first.evicted:
         return None
-    left = frozenset(gang.uid for gang in first.evicted)
-    gangs: Mapping[str, Gang] = {uid: it for uid, it in world.gangs.items() if uid not in left}
-    pods = {f"{it.namespace}/{it.workload}" for it in first.evicted}
-    gone = replace(
-        world,
-        gangs={**gangs, change.gang.uid: first.gang},
-        jobs={uid: it for uid, it in world.jobs.items() if uid not in left},
-        gang_pods={key: it for key, it in world.gang_pods.items() if key not in pods},
-    )
-    second = _pass(change, gone)
+    left = _without(world, first.evicted)
+    second = _pass(change, replace(left, gangs={**left.gangs, change.gang.uid: first.gang}))
     return _advice(change, second, first.evicted, snapshot) if second.state in _HAS else None
 
 
@@ -384,8 +394,10 @@ def _start_words(outcome: _Outcome, *, at_once: bool) -> str:
     if outcome.state is GangState.ADMITTED:
         return "it starts at once" if at_once else "it starts then"
     bought = f" for {outcome.bought_usd_h:.2f} USD/h" if outcome.bought_usd_h else ""
-    machines = counted(len({pin.claim for pin in outcome.gang.pins if not pin.node}), "machine")
-    return f"{machines} would be readied{bought}, and it starts on them"
+    coming, cut = len({pin.claim for pin in outcome.gang.pins if not pin.node}), len(outcome.gang.recuts)
+    told = [f"{counted(coming, 'machine')} would be readied{bought}"] if coming or not cut else []
+    told += [f"{counted(cut, 'machine')} would be cut anew"] if cut else []
+    return f"{' and '.join(told)}, and it starts on them"
 
 
 def _flavors_words(gang: Gang) -> str:

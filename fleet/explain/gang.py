@@ -11,7 +11,7 @@ from typing import Final
 
 from fleet.explain.advice import Advice
 from fleet.explain.gang_facts import GangCost, QueuePosition, StartEstimate, ToldLately, gang_cost, queue_position
-from fleet.explain.gang_notes import REMEDIES, gang_notes
+from fleet.explain.gang_notes import gang_notes, remedy_of
 from fleet.explain.quota_holders import QuotaHolder, quota_holders, short_of
 from fleet.explain.tried_machines import OF_MACHINES, TriedMachines, TriedOutcome, tried_machines
 from fleet.explain.what_if import QuotaStanding, standings
@@ -40,6 +40,16 @@ class CheckStep(StrEnum):
     QUOTA = "Quota"
     MACHINES = "Machines"
     POSITION = "Position"
+
+
+_NEVER: Final = frozenset(
+    {
+        *(Reason.NO_OFFER, Reason.NO_MATCHING_FLAVOR, Reason.QUEUE_NOT_FOUND, Reason.NAMESPACE_NOT_ALLOWED),
+        *(Reason.PRIORITY_NOT_FOUND, Reason.PRIORITY_NOT_ALLOWED, Reason.UNSUPPORTED, Reason.RUNTIME_CLASS_NOT_FOUND),
+        *(Reason.PODS_FORBIDDEN, Reason.DEACTIVATED, Reason.QUEUE_STOPPED),
+    }
+)
+"""What no waiting mends, where it is said before quota and machines are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +135,7 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
     holders = list(quota_holders(fleet, snapshot, gang, short, lately.ends))
     tried = tried_machines(fleet, snapshot, gang) if waits else None
     position = queue_position(fleet, snapshot, gang) if waits else None
+    checks = tuple(_checks(fleet, snapshot, gang, quotas, tried, position))
     asks: dict[str, int] = {}
     for pods in gang.pod_sets:
         for resource, amount in gpu_part(pods.requests).items():
@@ -148,7 +159,7 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
         since_s=gang.since_s,
         created_at_s=gang.created_at_s,
         evictions=gang.evictions,
-        checks=tuple(_checks(fleet, snapshot, gang, quotas, tried, position)),
+        checks=checks,
         quotas=quotas,
         holders=tuple(holders[:HOLDERS_MOST]),
         holders_more=max(0, len(holders) - HOLDERS_MOST),
@@ -156,17 +167,22 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
         stands=tuple(sorted({pin.node or pin.claim for pin in gang.pins})),
         position=position,
         cost=gang_cost(snapshot, gang, tried, lately),
-        start=_start(snapshot, gang, lately),
+        start=_start(snapshot, gang, checks, lately),
         advice=lately.advice if waits else None,
         advised_at_s=lately.advised_at_s if waits else 0.0,
-        remedy=REMEDIES.get(gang.reason, ""),
+        remedy=remedy_of(gang),
         notes=tuple(gang_notes(snapshot, gang, fleet)),
     )
 
 
-def _start(snapshot: Snapshot, gang: Gang, lately: ToldLately) -> StartEstimate | None:
+def _start(snapshot: Snapshot, gang: Gang, checks: Sequence[GangCheck], lately: ToldLately) -> StartEstimate | None:
+    """Returns when a gang starts: never as it is, where it fails a check that no waiting mends."""
     if gang.state not in {GangState.PENDING, GangState.RESERVED}:
         return None
+    first = (it for it in checks if it.step in {CheckStep.CAN_RUN, CheckStep.RIGHT_PLACE})
+    never = next((it for it in first if it.holds is False and it.reason in _NEVER), None)
+    if never is not None and (lately.start is None or lately.start.p50_s is None):
+        return StartEstimate(snapshot.now_s, why_unknown=f"as it is it does not start: {never.message}")
     return lately.start or StartEstimate(snapshot.now_s, why_unknown=NOT_FORECAST)
 
 

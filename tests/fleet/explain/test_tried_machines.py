@@ -1,4 +1,4 @@
-"""What is told of machines to a gang that waits: only of those that it may have, and the pass that looked goes before."""
+"""What a gang that waits is told of machines: only of those that it may have, and the last pass goes before."""
 
 import pytest
 
