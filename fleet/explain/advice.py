@@ -413,7 +413,7 @@ def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot
     names = tuple(sorted(it.name for it in before))
     parts = []
     if names:
-        lost = f", which lose {lost_usd:.2f} USD of work" if lost_usd else ""
+        lost = f", which {'lose' if len(names) > 1 else 'loses'} {lost_usd:.2f} USD of work" if lost_usd else ""
         parts.append(f"{some_of(names)} would leave{lost}")
     parts.append(_start_words(outcome, at_once=not names))
     return Advice(

@@ -1,4 +1,4 @@
-"""What is told of a gang that waits for nothing: it does not start as it is, and the misspelt word is what to change."""
+"""What is told of a gang that waits for nothing: it does not start as it is, and what is to be changed."""
 
 import pytest
 
@@ -9,6 +9,8 @@ from tests.support.fleets import GPU, NOW, FleetBuilder, amounts, gang, pod_set
 from tests.support.world import World
 
 NOT_KNOWN = StartEstimate(NOW, why_unknown="nothing tells how long others will run")
+NEVER = "as it is it does not start:"
+MEANT = "which no machine has; did you mean nvidia.com/gpu?"
 
 
 @pytest.mark.parametrize(
@@ -17,19 +19,17 @@ NOT_KNOWN = StartEstimate(NOW, why_unknown="nothing tells how long others will r
         (gang("w", gpu=8), NOT_KNOWN.why_unknown, ""),
         (
             gang("w", gpu=64),
-            "as it is it does not start: no machine can ever hold a pod of 'main': one pod asks 64 nvidia.com/gpu, "
-            "one machine has 8",
+            f"{NEVER} no machine can ever hold a pod of 'main': one pod asks 64 nvidia.com/gpu, one machine has 8",
             "change the pods' selectors or sizes, or a pool's requirements in git",
         ),
         (
             gang("w", pod_set(requests={**amounts(), "nvidia.com/gpus": 1})),
-            "as it is it does not start: no machine can ever hold a pod of 'main': it asks for nvidia.com/gpus, which "
-            "no machine has; did you mean nvidia.com/gpu?",
+            f"{NEVER} no machine can ever hold a pod of 'main': it asks for nvidia.com/gpus, {MEANT}",
             "ask for nvidia.com/gpu in the job",
         ),
         (
             gang("w", queue="nosuch"),
-            "as it is it does not start: queue 'nosuch' is not declared; declared: q",
+            f"{NEVER} queue 'nosuch' is not declared; declared: q",
             "name a declared queue in the label muster.dev/queue, or declare this one in git",
         ),
     ],
