@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from agent.explanation import explanation_lines, start_words
+from agent.explanation import explanation_lines, read_words, start_words
 from agent.gang_answer import answer_of, in_no_queue_lines
 from agent.web.seen import JournalEntry, ToldEvent
 from agent.web.view import Looking, PageView, Part, notice, paged
@@ -216,6 +216,7 @@ def gang(look: Looking) -> PageView | None:
         "now_s": snapshot.now_s,
         "gpus": gpus_asked(found),
         "told": told,
+        "read": read_words(told),
         "starts": start_words(told.start, told.at_s) if told.start is not None else "",
     }
     tiles = [tile for tile in machine_tiles(look.fleet, snapshot) if found in tile.holders]
