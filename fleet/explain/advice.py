@@ -7,7 +7,7 @@ evicted is tried again as if they had left. What the engine does not admit then 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from fleet.actions import Action, OpenClaims, SaveGang
 from fleet.cost.lost_work import lost_work_usd
@@ -27,6 +27,7 @@ from model.kinds import Team
 from model.plain_text import counted
 from model.quantity import format_amount
 
+T = TypeVar("T")
 MOST_TRIES: Final = 16
 """Changes that are tried for one gang; each takes one pass, or two where it has others evicted."""
 CLASSES_MOST, QUEUES_MOST, ENDS_MOST, COUNTS_MOST = 3, 3, 4, 4
@@ -75,24 +76,32 @@ class Change(NamedTuple):
 
 def _without(snapshot: Snapshot, gone: Sequence[Gang]) -> Snapshot:
     """Returns the snapshot as if gangs had left, and none of their pods stood on a node any more."""
-    if not gone:
-        return snapshot
     uids, keys = {it.uid for it in gone}, {f"{it.namespace}/{it.workload}" for it in gone}
     nodes = {pod.node for key in keys for pod in snapshot.gang_pods.get(key, ())}
-
-    def kept(table: Mapping[str, tuple[Pod, ...]]) -> Mapping[str, tuple[Pod, ...]]:
-        there = ((node, table[node]) for node in nodes if node in table)
-        stay = {node: tuple(it for it in pods if f"{it.namespace}/{it.workload}" not in keys) for node, pods in there}
-        return {**table, **stay}
-
     return replace(
         snapshot,
-        gangs={uid: it for uid, it in snapshot.gangs.items() if uid not in uids},
-        jobs={uid: it for uid, it in snapshot.jobs.items() if uid not in uids},
-        gang_pods={key: it for key, it in snapshot.gang_pods.items() if key not in keys},
-        node_pods=kept(snapshot.node_pods),
-        repelling_pods=kept(snapshot.repelling_pods),
+        gangs=_less(snapshot.gangs, uids),
+        jobs=_less(snapshot.jobs, uids),
+        gang_pods=_less(snapshot.gang_pods, keys),
+        node_pods=_emptied(snapshot.node_pods, nodes, keys),
+        repelling_pods=_emptied(snapshot.repelling_pods, nodes, keys),
     )
+
+
+def _less(table: Mapping[str, T], gone: Collection[str]) -> Mapping[str, T]:
+    return {key: it for key, it in table.items() if key not in gone} if gone else table
+
+
+def _emptied(
+    table: Mapping[str, tuple[Pod, ...]], nodes: Collection[str], gone: Collection[str]
+) -> Mapping[str, tuple[Pod, ...]]:
+    """Returns pods by node without those of the gangs (`namespace/workload`) that are gone; they stood on `nodes`."""
+    there = ((node, table[node]) for node in nodes if node in table)
+    return {**table, **{node: tuple(it for it in pods if _key(it) not in gone) for node, pods in there}}
+
+
+def _key(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.workload}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,9 +404,9 @@ def _start_words(outcome: _Outcome, *, at_once: bool) -> str:
         return "it starts at once" if at_once else "it starts then"
     bought = f" for {outcome.bought_usd_h:.2f} USD/h" if outcome.bought_usd_h else ""
     coming, cut = len({pin.claim for pin in outcome.gang.pins if not pin.node}), len(outcome.gang.recuts)
-    told = [f"{counted(coming, 'machine')} would be readied{bought}"] if coming or not cut else []
-    told += [f"{counted(cut, 'machine')} would be cut anew"] if cut else []
-    return f"{' and '.join(told)}, and it starts on them"
+    told = (coming, f"readied{bought}"), (cut, "cut anew")
+    words = [f"{counted(count, 'machine')} would be {done}" for count, done in told if count]
+    return f"{' and '.join(words)}, and it starts on them" if words else "it starts once all is ready"
 
 
 def _flavors_words(gang: Gang) -> str:
@@ -407,14 +416,17 @@ def _flavors_words(gang: Gang) -> str:
     )
 
 
+def _lost_words(usd: float, gangs: int) -> str:
+    return f", which {'lose' if gangs > 1 else 'loses'} {usd:.2f} USD of work" if usd else ""
+
+
 def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot: Snapshot) -> Advice:
     before = [snapshot.gangs.get(it.uid, it) for it in evicted]
     lost_usd = sum(lost_work_usd(it, snapshot) for it in before)
     names = tuple(sorted(it.name for it in before))
     parts = []
     if names:
-        lost = f", which {'lose' if len(names) > 1 else 'loses'} {lost_usd:.2f} USD of work" if lost_usd else ""
-        parts.append(f"{some_of(names)} would leave{lost}")
+        parts.append(f"{some_of(names)} would leave{_lost_words(lost_usd, len(names))}")
     parts.append(_start_words(outcome, at_once=not names))
     return Advice(
         change.kind,

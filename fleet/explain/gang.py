@@ -179,11 +179,14 @@ def _start(snapshot: Snapshot, gang: Gang, checks: Sequence[GangCheck], lately: 
     """Returns when a gang starts: never as it is, where it fails a check that no waiting mends."""
     if gang.state not in {GangState.PENDING, GangState.RESERVED}:
         return None
-    first = (it for it in checks if it.step in {CheckStep.CAN_RUN, CheckStep.RIGHT_PLACE})
-    never = next((it for it in first if it.holds is False and it.reason in _NEVER), None)
+    never = next(filter(_no_waiting_mends, checks), None)
     if never is not None and (lately.start is None or lately.start.p50_s is None):
         return StartEstimate(snapshot.now_s, why_unknown=f"as it is it does not start: {never.message}")
     return lately.start or StartEstimate(snapshot.now_s, why_unknown=NOT_FORECAST)
+
+
+def _no_waiting_mends(it: GangCheck) -> bool:
+    return it.step in {CheckStep.CAN_RUN, CheckStep.RIGHT_PLACE} and it.holds is False and it.reason in _NEVER
 
 
 # -- the checks, in order ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.candidate_offerings import pods_on_one
-from fleet.placement.flavor_nodes import FlavorNodes, need_of_flavors, nodes_of_flavor, serves
+from fleet.placement.flavor_nodes import need_of_flavors, nodes_of_flavor, serves
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Need
 from fleet.reasons import Reason
@@ -109,10 +109,7 @@ def tried_machines(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> TriedMachine
     tiles = machine_tiles(fleet, snapshot)
     largest = max(gang.pod_sets, key=lambda pods: (sum(gpu_part(pods.requests).values()), pods.name), default=None)
     wanted = gpu_part(largest.requests) if largest is not None else {}
-    served = [found for name in flavors if (found := nodes_of_flavor(fleet, name)) is not None]
-    usable = (it for it in tiles if it.state == "Ready" and _stands_for(served, snapshot, it))
-    ready = ({it.resource: it.total - it.used for it in tile.devices} for tile in usable)
-    free = sum(min((has.get(name, 0) // each for name, each in wanted.items()), default=0) for has in ready)
+    free = _free_pods(wanted, [it for it in tiles if it.state == "Ready" and _serves(fleet, flavors, snapshot, it)])
     if largest is not None and free >= largest.count and gang.reason in OF_MACHINES:
         free = 0
     missing = {pods.name: pods.count - (free if pods is largest else 0) for pods in gang.pod_sets}
@@ -127,9 +124,15 @@ def tried_machines(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> TriedMachine
     )
 
 
-def _stands_for(flavors: Iterable[FlavorNodes], snapshot: Snapshot, tile: MachineTile) -> bool:
+def _serves(fleet: Fleet, flavors: Sequence[str], snapshot: Snapshot, tile: MachineTile) -> bool:
     node = snapshot.nodes.get(tile.node)
-    return any(it.stands_for(node.labels if node is not None else {}, tile.pool) for it in flavors)
+    known = filter(None, (nodes_of_flavor(fleet, name) for name in flavors))
+    return any(it.stands_for(node.labels if node is not None else {}, tile.pool) for it in known)
+
+
+def _free_pods(wanted: Mapping[str, int], tiles: Iterable[MachineTile]) -> int:
+    free = ({it.resource: it.total - it.used for it in tile.devices} for tile in tiles)
+    return sum(min((has.get(name, 0) // each for name, each in wanted.items()), default=0) for has in free)
 
 
 def _nearest_first(it: TriedOffer) -> tuple[object, ...]:
