@@ -166,7 +166,7 @@ def cost_words(it: GangExplanation) -> str:
     if cost.would_usd_h is not None and not cost.usd_h:
         parts = [f"nothing now, {cost.would_usd_h:.2f} USD/h on machines bought for it"]
     parts.append(
-        f"{cost.so_far_usd:.2f} USD so far"
+        f"{cost.so_far_usd:.2f} USD so far{read_words(it)}"
         if cost.so_far_usd is not None
         else "so far unknown: no ledger is kept, or it has not been read yet"
     )
@@ -175,6 +175,13 @@ def cost_words(it: GangExplanation) -> str:
     if cost.lost_usd:
         parts.append(f"its eviction would lose {cost.lost_usd:.2f} USD of work, {age(it.at_s - cost.lost_since_s)}")
     return "; ".join(parts)
+
+
+def read_words(it: GangExplanation) -> str:
+    """Says how old what a gang has cost is, where it has been on machines since; else nothing."""
+    until_s = it.cost.so_far_until_s
+    behind = until_s and (it.cost.usd_h or it.since_s > until_s) and it.at_s - until_s >= 1.0
+    return f" (the ledger is of {age(it.at_s - until_s)} ago)" if behind else ""
 
 
 def instant(at_s: float) -> str:

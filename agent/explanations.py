@@ -179,6 +179,7 @@ class ExplanationKeeper(Watcher):
             kept.advice if kept is not None else None,
             kept.at_s if kept is not None else 0.0,
             self._spent.usd(gang.uid) if self._spent is not None else None,
+            self._spent.known_until_s if self._spent is not None else 0.0,
             rates.get(gang.uid, 0.0),
         )
 

@@ -86,6 +86,8 @@ class Spending:
         """uid of a gang -> micro-USD of the hours that were read."""
         self._open: Counter[str] = Counter()
         self._created: Mapping[str, float] = {}
+        self.known_until_s = 0.0
+        """Up to when what is open had been kept when it was read last (epoch seconds)."""
         self._from_s = self._until_s = 0.0
         """What has been read (epoch seconds)."""
         self._sums: dict[str, _Sums] = {}
@@ -139,6 +141,7 @@ class Spending:
         for record in state.so_far() if state is not None else ():
             found[record.subject] += record.cost_micro_usd
         self._open, self._created = found, alive
+        self.known_until_s = state.until_s if state is not None else cut_s
         return more
 
     def _look_back(self, ledger: Ledger, alive: Mapping[str, float], oldest_s: float) -> bool:

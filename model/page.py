@@ -11,8 +11,9 @@ _STYLE: Final = (
     "table{border-collapse:collapse;margin:1em 0}"
     "td,th{border-bottom:1px solid #ddd;padding:.25em .7em;text-align:right}"
     "td:first-child,th:first-child{text-align:left}figure{margin:1.5em 0}figcaption{font-weight:600}"
-    "svg{max-width:100%;height:auto}"
+    "svg{max-width:100%;height:auto}.wide{overflow-x:auto}"
 )
+_META: Final = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
 COLOURS: Final = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 _WIDTH, _ROW, _LEFT = 860, 22, 240
 
@@ -23,19 +24,17 @@ def safe(text: str) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table."""
+    """Returns a table, which scrolls by itself where it is wider than the screen."""
     head = "".join(f"<th>{safe(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(f'<td>{safe(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
-    return f"<table>\n<tr>{head}</tr>\n{body}</table>"
+    return f'<div class="wide"><table>\n<tr>{head}</tr>\n{body}</table></div>'
 
 
 def html_page(title: str, parts: Iterable[str]) -> str:
     """Returns the page; its parts are HTML."""
     body = "\n".join(parts)
-    head = f'<meta charset="utf-8"><title>{safe(title)}</title><style>{_STYLE}</style>'
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><h1>{safe(title)}</h1>\n{body}\n</body></html>\n'
-    )
+    head = f"<head>{_META}<title>{safe(title)}</title><style>{_STYLE}</style></head>"
+    return f'<!doctype html>\n<html lang="en">{head}\n<body><h1>{safe(title)}</h1>\n{body}\n</body></html>\n'
 
 
 def html_bars(title: str, bars: Sequence[tuple[str, float, str]]) -> str:

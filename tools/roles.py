@@ -120,7 +120,12 @@ def _watched() -> tuple[ResourcePath, ...]:
 
 def agent_rules() -> tuple[RoleRule, ...]:
     """What the agent may do in the whole cluster."""
-    reads = {**dict.fromkeys(_watched(), WATCH), FLEET_SYNCS: WATCH, QUEUES: ("list",), NODE_POOLS: ("list",)}
+    reads = {
+        **dict.fromkeys(_watched(), WATCH),
+        FLEET_SYNCS: WATCH,
+        QUEUES: ("get", "list"),
+        NODE_POOLS: ("get", "list"),
+    }
     writes, ones = _written(), dict.fromkeys(_read_one_by_one(), ("get",))
     verbs = {it: (*ones.get(it, ()), *reads.get(it, ()), *writes.get(it, ())) for it in {**reads, **writes}}
     rules = (RoleRule(it, granted, why=_WHY.get(it, "")) for it, granted in verbs.items())

@@ -61,8 +61,9 @@ def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
             if output == "focus":
                 _write_focus(_focus_records(ledger, month, ask.cluster, by), settings, DAY_S if by else HOUR_S)
             else:
-                records = month_sums(ledger, month, fields_of(by), clock.now(), ask.cluster)
-                sys.stdout.write(plain_block(_RENDERERS[output](statement(records, month, by, clock.now()))))
+                until_s = known_until(ledger, ask.cluster, clock.now())
+                records = month_sums(ledger, month, fields_of(by), until_s, ask.cluster)
+                sys.stdout.write(plain_block(_RENDERERS[output](statement(records, month, by, until_s))))
         finally:
             ledger.close()
     except LedgerError as error:
@@ -148,6 +149,12 @@ def _ledger_of_settings(ask: CostRequest) -> tuple[Callable[[], Ledger], "Settin
     if settings.ledger is None:
         raise NoLedger("the settings name no ledger: give them a section `ledger`, or the file by --ledger")
     return partial(open_ledger, settings.ledger, settings.region, read_only=True), settings
+
+
+def known_until(ledger: Ledger, cluster: str, now_s: float) -> float:
+    """Returns the instant up to which an agent has kept hours (epoch seconds): that of the latest of all clusters."""
+    opened = [ledger.open_hours(name) for name in ([cluster] if cluster else ledger.clusters())]
+    return min(now_s, max((it.until_s for it in opened if it is not None), default=now_s))
 
 
 def month_records(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[LedgerRecord]:

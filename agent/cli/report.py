@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.cli import exits
-from agent.cli.cost import CostRequest, NoLedger, ledger_of, month_of, month_starts, month_sums, month_used
+from agent.cli.cost import (
+    CostRequest,
+    NoLedger,
+    known_until,
+    ledger_of,
+    month_of,
+    month_starts,
+    month_sums,
+    month_used,
+)
 from fleet.cost.indicators import Indicators, indicators
 from fleet.cost.report_text import report_html, report_json, report_table
 from fleet.cost.statement import Statement, UnknownMonth, fields_of, statement
@@ -42,8 +51,9 @@ def show_report(ask: CostRequest, output: str, clock: Clock, source: UseSource =
         (open_ledger, _), month = ledger_of(ask), month_of(ask.month, clock)
         ledger = open_ledger()
         try:
-            costs = list(month_sums(ledger, month, fields_of(["team", "day"]), clock.now(), ask.cluster))
-            teams, days = (statement(costs, month, [by], clock.now()) for by in ("team", "day"))
+            until_s = known_until(ledger, ask.cluster, clock.now())
+            costs = list(month_sums(ledger, month, fields_of(["team", "day"]), until_s, ask.cluster))
+            teams, days = (statement(costs, month, [by], until_s) for by in ("team", "day"))
             numbers = indicators(month_used(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
         finally:
             ledger.close()

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from agent.explanation import explanation_lines, start_words
+from agent.explanation import explanation_lines, read_words, start_words
+from agent.gang_answer import answer_of, in_no_queue_lines
 from agent.web.seen import JournalEntry, ToldEvent
 from agent.web.view import Looking, PageView, Part, notice, paged
 from fleet.explain.machine_tiles import machine_tiles
@@ -12,7 +13,8 @@ from fleet.explain.quota_tree import QuotaRow, quota_rows
 from fleet.mig.layouts import gpu_part
 from fleet.plan.sections import PlanDocument, document, summary
 from fleet.quota.queue_binding import binding_of
-from fleet.snapshot import Gang, GangState, Pod, Snapshot
+from fleet.quota.without_queue import left_in_teams
+from fleet.snapshot import Gang, GangState, Job, Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 
 SHOWN_FEW: Final = 12
@@ -172,7 +174,18 @@ def gangs(look: Looking) -> PageView:
         "word": word,
         "queues": sorted({gang.queue for gang in look.gangs}),
     }
-    return PageView("Gangs", [Part("filter", "gang_filter.html", values), Part("gangs", "gangs.html", values)])
+    parts = [Part("filter", "gang_filter.html", values), Part("gangs", "gangs.html", values)]
+    if not state and not queue_name and (left := _in_no_queue(look, word)):
+        parts.append(Part("left", "jobs_in_no_queue.html", {"rows": paged(left, look), "now_s": look.snapshot.now_s}))
+    return PageView("Gangs", parts)
+
+
+def _in_no_queue(look: Looking, word: str) -> Sequence[Job]:
+    """Returns the jobs in namespaces of teams that name no queue and whose name holds a word, by name."""
+    seen = look.scope.namespaces
+    found = (it for it in left_in_teams(look.fleet, look.snapshot) if seen is None or it.ref.namespace in seen)
+    named = ((f"{it.ref.namespace}/{it.ref.name}", it) for it in found)
+    return [job for _, _, job in sorted((name, job.ref.uid, job) for name, job in named if word in name)]
 
 
 class TimelineRow(NamedTuple):
@@ -184,13 +197,15 @@ class TimelineRow(NamedTuple):
 
 
 def gang(look: Looking) -> PageView | None:
-    """One gang: why it waits or runs, what happened when, its pods and machines, what it costs."""
+    """One gang: why it waits or runs, what happened when, its pods and machines, its cost; or a job in no queue."""
     namespace, workload = look.names
     found = next(
         (it for it in look.gangs if it.namespace == namespace and workload in {it.workload, it.job.name}), None
     )
     if found is None:
-        return None
+        answer = answer_of(look)
+        job = answer.in_no_queue if answer is not None else None
+        return notice(f"{job.kind} {job.name}", list(in_no_queue_lines(job))[1:]) if job is not None else None
     snapshot = look.snapshot
     told = look.explanation(found)
     pods = _pods(snapshot, found)
@@ -201,6 +216,7 @@ def gang(look: Looking) -> PageView | None:
         "now_s": snapshot.now_s,
         "gpus": gpus_asked(found),
         "told": told,
+        "read": read_words(told),
         "starts": start_words(told.start, told.at_s) if told.start is not None else "",
     }
     tiles = [tile for tile in machine_tiles(look.fleet, snapshot) if found in tile.holders]

@@ -7,7 +7,7 @@ evicted is tried again as if they had left. What the engine does not admit then 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from fleet.actions import Action, OpenClaims, SaveGang
 from fleet.cost.lost_work import lost_work_usd
@@ -20,13 +20,14 @@ from fleet.quota.specs import FlavorResource
 from fleet.reasons import Reason, some_of
 from fleet.scheduling import cycle
 from fleet.scheduling.queue_order import BATCH_MAX_S, ends_at_s
-from fleet.snapshot import Gang, GangState, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Pod, PodSet, Snapshot
 from model.fleet import Fleet
 from model.index import Index
 from model.kinds import Team
 from model.plain_text import counted
 from model.quantity import format_amount
 
+T = TypeVar("T")
 MOST_TRIES: Final = 16
 """Changes that are tried for one gang; each takes one pass, or two where it has others evicted."""
 CLASSES_MOST, QUEUES_MOST, ENDS_MOST, COUNTS_MOST = 3, 3, 4, 4
@@ -65,16 +66,42 @@ class Change(NamedTuple):
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
         """Returns the snapshot with the change in it."""
-        gangs = {uid: it for uid, it in snapshot.gangs.items() if uid != self.gone}
-        jobs = snapshot.jobs
+        left = snapshot.gangs.get(self.gone) if self.gone else None
+        world = _without(snapshot, [left] if left is not None else [])
+        jobs = world.jobs
         if (job := jobs.get(self.gang.uid)) is not None:
             jobs = {**jobs, self.gang.uid: replace(job, pod_sets=self.gang.pod_sets, queue=self.gang.queue)}
-        pods = snapshot.gang_pods
-        if self.gone and (left := snapshot.gangs.get(self.gone)) is not None:
-            jobs = {uid: it for uid, it in jobs.items() if uid != self.gone}
-            pods = {key: it for key, it in pods.items() if key != f"{left.namespace}/{left.workload}"}
-        gangs[self.gang.uid] = self.gang
-        return replace(snapshot, gangs=gangs, jobs=jobs, gang_pods=pods)
+        return replace(world, gangs={**world.gangs, self.gang.uid: self.gang}, jobs=jobs)
+
+
+def _without(snapshot: Snapshot, gone: Sequence[Gang]) -> Snapshot:
+    """Returns the snapshot as if gangs had left, and none of their pods stood on a node any more."""
+    uids, keys = {it.uid for it in gone}, {f"{it.namespace}/{it.workload}" for it in gone}
+    nodes = {pod.node for key in keys for pod in snapshot.gang_pods.get(key, ())}
+    return replace(
+        snapshot,
+        gangs=_less(snapshot.gangs, uids),
+        jobs=_less(snapshot.jobs, uids),
+        gang_pods=_less(snapshot.gang_pods, keys),
+        node_pods=_emptied(snapshot.node_pods, nodes, keys),
+        repelling_pods=_emptied(snapshot.repelling_pods, nodes, keys),
+    )
+
+
+def _less(table: Mapping[str, T], gone: Collection[str]) -> Mapping[str, T]:
+    return {key: it for key, it in table.items() if key not in gone} if gone else table
+
+
+def _emptied(
+    table: Mapping[str, tuple[Pod, ...]], nodes: Collection[str], gone: Collection[str]
+) -> Mapping[str, tuple[Pod, ...]]:
+    """Returns pods by node without those of the gangs (`namespace/workload`) that are gone; they stood on `nodes`."""
+    there = ((node, table[node]) for node in nodes if node in table)
+    return {**table, **{node: tuple(it for it in pods if _key(it) not in gone) for node, pods in there}}
+
+
+def _key(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.workload}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,16 +364,8 @@ def tried(change: Change, snapshot: Snapshot) -> Advice | None:
         return _advice(change, first, (), snapshot)
     if first.reason != Reason.WAITING_FOR_PREEMPTED or not first.evicted:
         return None
-    left = frozenset(gang.uid for gang in first.evicted)
-    gangs: Mapping[str, Gang] = {uid: it for uid, it in world.gangs.items() if uid not in left}
-    pods = {f"{it.namespace}/{it.workload}" for it in first.evicted}
-    gone = replace(
-        world,
-        gangs={**gangs, change.gang.uid: first.gang},
-        jobs={uid: it for uid, it in world.jobs.items() if uid not in left},
-        gang_pods={key: it for key, it in world.gang_pods.items() if key not in pods},
-    )
-    second = _pass(change, gone)
+    left = _without(world, first.evicted)
+    second = _pass(change, replace(left, gangs={**left.gangs, change.gang.uid: first.gang}))
     return _advice(change, second, first.evicted, snapshot) if second.state in _HAS else None
 
 
@@ -384,8 +403,10 @@ def _start_words(outcome: _Outcome, *, at_once: bool) -> str:
     if outcome.state is GangState.ADMITTED:
         return "it starts at once" if at_once else "it starts then"
     bought = f" for {outcome.bought_usd_h:.2f} USD/h" if outcome.bought_usd_h else ""
-    machines = counted(len({pin.claim for pin in outcome.gang.pins if not pin.node}), "machine")
-    return f"{machines} would be readied{bought}, and it starts on them"
+    coming, cut = len({pin.claim for pin in outcome.gang.pins if not pin.node}), len(outcome.gang.recuts)
+    told = (coming, f"readied{bought}"), (cut, "cut anew")
+    words = [f"{counted(count, 'machine')} would be {done}" for count, done in told if count]
+    return f"{' and '.join(words)}, and it starts on them" if words else "it starts once all is ready"
 
 
 def _flavors_words(gang: Gang) -> str:
@@ -395,14 +416,17 @@ def _flavors_words(gang: Gang) -> str:
     )
 
 
+def _lost_words(usd: float, gangs: int) -> str:
+    return f", which {'lose' if gangs > 1 else 'loses'} {usd:.2f} USD of work" if usd else ""
+
+
 def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot: Snapshot) -> Advice:
     before = [snapshot.gangs.get(it.uid, it) for it in evicted]
     lost_usd = sum(lost_work_usd(it, snapshot) for it in before)
     names = tuple(sorted(it.name for it in before))
     parts = []
     if names:
-        lost = f", which lose {lost_usd:.2f} USD of work" if lost_usd else ""
-        parts.append(f"{some_of(names)} would leave{lost}")
+        parts.append(f"{some_of(names)} would leave{_lost_words(lost_usd, len(names))}")
     parts.append(_start_words(outcome, at_once=not names))
     return Advice(
         change.kind,

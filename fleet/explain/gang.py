@@ -11,9 +11,9 @@ from typing import Final
 
 from fleet.explain.advice import Advice
 from fleet.explain.gang_facts import GangCost, QueuePosition, StartEstimate, ToldLately, gang_cost, queue_position
-from fleet.explain.gang_notes import REMEDIES, gang_notes
+from fleet.explain.gang_notes import gang_notes, remedy_of
 from fleet.explain.quota_holders import QuotaHolder, quota_holders, short_of
-from fleet.explain.tried_machines import TriedMachines, TriedOutcome, tried_machines
+from fleet.explain.tried_machines import OF_MACHINES, TriedMachines, TriedOutcome, tried_machines
 from fleet.explain.what_if import QuotaStanding, standings
 from fleet.mig.layouts import gpu_part
 from fleet.quota.queue_binding import binding_of, payer_of
@@ -40,6 +40,16 @@ class CheckStep(StrEnum):
     QUOTA = "Quota"
     MACHINES = "Machines"
     POSITION = "Position"
+
+
+_NEVER: Final = frozenset(
+    {
+        *(Reason.NO_OFFER, Reason.NO_MATCHING_FLAVOR, Reason.QUEUE_NOT_FOUND, Reason.NAMESPACE_NOT_ALLOWED),
+        *(Reason.PRIORITY_NOT_FOUND, Reason.PRIORITY_NOT_ALLOWED, Reason.UNSUPPORTED, Reason.RUNTIME_CLASS_NOT_FOUND),
+        *(Reason.PODS_FORBIDDEN, Reason.DEACTIVATED, Reason.QUEUE_STOPPED),
+    }
+)
+"""What no waiting mends, where it is said before quota and machines are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +135,7 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
     holders = list(quota_holders(fleet, snapshot, gang, short, lately.ends))
     tried = tried_machines(fleet, snapshot, gang) if waits else None
     position = queue_position(fleet, snapshot, gang) if waits else None
+    checks = tuple(_checks(fleet, snapshot, gang, quotas, tried, position))
     asks: dict[str, int] = {}
     for pods in gang.pod_sets:
         for resource, amount in gpu_part(pods.requests).items():
@@ -148,7 +159,7 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
         since_s=gang.since_s,
         created_at_s=gang.created_at_s,
         evictions=gang.evictions,
-        checks=tuple(_checks(fleet, snapshot, gang, quotas, tried, position)),
+        checks=checks,
         quotas=quotas,
         holders=tuple(holders[:HOLDERS_MOST]),
         holders_more=max(0, len(holders) - HOLDERS_MOST),
@@ -156,24 +167,31 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
         stands=tuple(sorted({pin.node or pin.claim for pin in gang.pins})),
         position=position,
         cost=gang_cost(snapshot, gang, tried, lately),
-        start=_start(snapshot, gang, lately),
+        start=_start(snapshot, gang, checks, lately),
         advice=lately.advice if waits else None,
         advised_at_s=lately.advised_at_s if waits else 0.0,
-        remedy=REMEDIES.get(gang.reason, ""),
+        remedy=remedy_of(gang),
         notes=tuple(gang_notes(snapshot, gang, fleet)),
     )
 
 
-def _start(snapshot: Snapshot, gang: Gang, lately: ToldLately) -> StartEstimate | None:
+def _start(snapshot: Snapshot, gang: Gang, checks: Sequence[GangCheck], lately: ToldLately) -> StartEstimate | None:
+    """Returns when a gang starts: never as it is, where it fails a check that no waiting mends."""
     if gang.state not in {GangState.PENDING, GangState.RESERVED}:
         return None
+    never = next(filter(_no_waiting_mends, checks), None)
+    if never is not None and (lately.start is None or lately.start.p50_s is None):
+        return StartEstimate(snapshot.now_s, why_unknown=f"as it is it does not start: {never.message}")
     return lately.start or StartEstimate(snapshot.now_s, why_unknown=NOT_FORECAST)
+
+
+def _no_waiting_mends(it: GangCheck) -> bool:
+    return it.step in {CheckStep.CAN_RUN, CheckStep.RIGHT_PLACE} and it.holds is False and it.reason in _NEVER
 
 
 # -- the checks, in order ---------------------------------------------------------------------------------------------
 
 _OF_QUOTA: Final = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_MAX_QUOTA, Reason.WAITING_FOR_PREEMPTED})
-_OF_MACHINES: Final = frozenset({Reason.NO_OFFER, Reason.POOL_LIMIT, Reason.NO_CAPACITY, Reason.TOPOLOGY})
 
 
 def _checks(
@@ -225,7 +243,7 @@ def _quota_check(gang: Gang, quotas: Sequence[QuotaStanding]) -> GangCheck:
 
 
 def _machine_check(gang: Gang, tried: TriedMachines) -> GangCheck:
-    if gang.reason in _OF_MACHINES:
+    if gang.reason in OF_MACHINES:
         retry_s = min((it.retry_at_s for it in tried.offers if it.outcome is TriedOutcome.SHORT), default=0.0)
         return GangCheck(CheckStep.MACHINES, False, str(gang.reason), gang.message, retry_s)
     if tried.free_pods >= tried.asked_pods:

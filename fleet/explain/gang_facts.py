@@ -53,6 +53,8 @@ class GangCost:
     """Machine time that its eviction now would waste."""
     lost_since_s: float
     """From when on that counts: the last checkpoint, or the start; 0 = it would lose nothing."""
+    so_far_until_s: float = 0.0
+    """Up to when the ledger had been kept that `so_far_usd` is by; 0 = none was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class ToldLately:
     """None = not tried yet."""
     advised_at_s: float = 0.0
     so_far_usd: float | None = None
+    so_far_until_s: float = 0.0
     usd_h: float = 0.0
 
 
@@ -87,6 +90,7 @@ def gang_cost(snapshot: Snapshot, gang: Gang, tried: TriedMachines | None, latel
         usd_h=lately.usd_h,
         would_usd_h=would,
         so_far_usd=lately.so_far_usd,
+        so_far_until_s=lately.so_far_until_s,
         at_run_time_usd=rate * declared_s / 3600 if rate and declared_s else None,
         lost_usd=lost_usd,
         lost_since_s=lost_since_s(gang, snapshot.now_s) if lost_usd else 0.0,

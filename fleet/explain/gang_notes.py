@@ -14,6 +14,7 @@ from fleet.mig.layouts import gpu_part
 from fleet.nodeclaims.gpu_faults import FaultAction, action_for, fault_words
 from fleet.quota.queue_binding import why_non_preemptible, within_guarantee
 from fleet.reasons import Reason
+from fleet.scheduling.never_fits import meant_in
 from fleet.snapshot import STATEFUL_SET, Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import cores, pods_in
 from fleet.snapshot.gangs import POD
@@ -50,6 +51,12 @@ REMEDIES: dict[str, str] = {
     Reason.WAITING_FOR_CHECKS: "the named checks have to be answered in status.admissionChecks of its Workload",
     Reason.RECUTTING: "nothing to do: it starts when the GPUs are cut",
 }
+
+
+def remedy_of(gang: Gang) -> str:
+    """Returns what would change what is said of a gang; empty where nothing does, or nothing has to."""
+    hint = meant_in(gang.message) if gang.reason in {Reason.NO_MATCHING_FLAVOR, Reason.NO_OFFER} else ""
+    return f"ask for {hint} in the job" if hint else REMEDIES.get(gang.reason, "")
 
 
 def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> Iterator[str]:

@@ -1,26 +1,29 @@
 """Every offer of a gang's flavors with what is against it now, and what is free on the machines that stand."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from fleet.explain.machine_tiles import machine_tiles
+from fleet.explain.machine_tiles import MachineTile, machine_tiles
 from fleet.explain.offers import sharing_of
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.candidate_offerings import pods_on_one
-from fleet.placement.flavor_nodes import need_of_flavors, serves
+from fleet.placement.flavor_nodes import need_of_flavors, nodes_of_flavor, serves
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Need
+from fleet.reasons import Reason
 from fleet.scheduling.never_fits import against_labels, flavors_of_queue, lacking_resource
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
 
 ROWS_MOST: Final = 60
 """Offers that are told one by one; of the others the number."""
+OF_MACHINES: Final = frozenset({Reason.NO_OFFER, Reason.POOL_LIMIT, Reason.NO_CAPACITY, Reason.TOPOLOGY})
+"""What the last pass says of a gang for which it found no place."""
 
 
 class TriedOutcome(StrEnum):
@@ -84,7 +87,10 @@ class TriedMachines:
     """Machines that stand, of the whole fleet."""
     asked_pods: int
     free_pods: int
-    """Pods of the set that asks most for which there is room on standing machines now, by their GPUs alone."""
+    """Pods of the set that asks most for which there is room on standing machines of its flavors now, by their GPUs.
+
+    0 where that were all of them, and the last pass found no place: something else is missing there.
+    """
     offers: tuple[TriedOffer, ...]
     """The nearest miss first, then by price."""
     counts: Mapping[str, int]
@@ -103,8 +109,9 @@ def tried_machines(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> TriedMachine
     tiles = machine_tiles(fleet, snapshot)
     largest = max(gang.pod_sets, key=lambda pods: (sum(gpu_part(pods.requests).values()), pods.name), default=None)
     wanted = gpu_part(largest.requests) if largest is not None else {}
-    ready = ({it.resource: it.total - it.used for it in tile.devices} for tile in tiles if tile.state == "Ready")
-    free = sum(min((has.get(name, 0) // each for name, each in wanted.items()), default=0) for has in ready)
+    free = _free_pods(wanted, [it for it in tiles if it.state == "Ready" and _serves(fleet, flavors, snapshot, it)])
+    if largest is not None and free >= largest.count and gang.reason in OF_MACHINES:
+        free = 0
     missing = {pods.name: pods.count - (free if pods is largest else 0) for pods in gang.pod_sets}
     ordered = sorted(dict.fromkeys(_tried(fleet, capacity, gang, flavors, missing)), key=_nearest_first)
     counts = Counter(it.outcome for it in ordered)
@@ -115,6 +122,17 @@ def tried_machines(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> TriedMachine
         tuple(ordered[:ROWS_MOST]),
         {str(outcome): counts[outcome] for outcome in _ORDER if counts[outcome]},
     )
+
+
+def _serves(fleet: Fleet, flavors: Sequence[str], snapshot: Snapshot, tile: MachineTile) -> bool:
+    node = snapshot.nodes.get(tile.node)
+    known = filter(None, (nodes_of_flavor(fleet, name) for name in flavors))
+    return any(it.stands_for(node.labels if node is not None else {}, tile.pool) for it in known)
+
+
+def _free_pods(wanted: Mapping[str, int], tiles: Iterable[MachineTile]) -> int:
+    free = ({it.resource: it.total - it.used for it in tile.devices} for tile in tiles)
+    return sum(min((has.get(name, 0) // each for name, each in wanted.items()), default=0) for has in free)
 
 
 def _nearest_first(it: TriedOffer) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ def changed_since(fleet: Fleet, gang: Gang, job: Job | None) -> Iterator[str]:
     if job is None or gang.state is not GangState.ADMITTED or job.deleting or job.result:
         return
     if job.managed and job.queue != gang.queue:
-        yield f"its job names queue {job.queue!r}; it runs and is charged in queue {gang.queue!r}: {_AFTER}"
+        yield f"its job names queue {job.queue!r}; it runs and counts in queue {gang.queue!r}: {_AFTER}"
     if not job.managed:
         yield f"its job names no queue any more; it runs on in queue {gang.queue!r} until it ends or is stopped"
     if binding_of(fleet, gang.namespace, gang.queue) is None:

@@ -71,7 +71,7 @@ def left_to_do(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
             found.setdefault(claim_subject(claim.name), words)
     found |= _lacking(fleet, snapshot, found.keys())
     leaving = (gang for gang in snapshot.gangs.values() if gang.state is GangState.EVICTING)
-    return found | {gang_subject(gang.uid): f"{gang.namespace}/{gang.name} is leaving" for gang in leaving}
+    return found | {gang_subject(gang.uid): f"{gang.name} is leaving" for gang in leaving}
 
 
 def _layout_left(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:

@@ -59,11 +59,14 @@ def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
 def payer_of(fleet: Fleet, namespace: str, queue: str) -> str | None:
     """Returns who pays for work of this queue, a team or a ClusterQueue.
 
-    For work in none, or in one not declared, it is the team of its namespace: a Workload into which another queue
-    was written costs its team what it cost before. None where neither is declared.
+    For work in none, or in one that is not declared or not for its namespace, it is the team of its namespace: a
+    Workload into which another queue was written costs its team what it cost before. None where neither is declared.
     """
-    binding = binding_of(fleet, namespace, queue) if queue else None
-    return binding.payer if binding is not None else _homes(fleet.index, fleet).get(namespace)
+    binding, home = binding_of(fleet, namespace, queue) if queue else None, _homes(fleet.index, fleet).get(namespace)
+    if binding is None:
+        return home
+    foreign = binding.team is not None and namespace not in binding.team.spec.namespaces
+    return home or binding.payer if foreign else binding.payer
 
 
 @derived()

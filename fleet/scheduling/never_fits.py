@@ -41,8 +41,13 @@ def foremost(answer: Refusal, never: Refusal | None) -> Refusal:
     """
     if never is None or answer.reason is not Reason.NO_MATCHING_FLAVOR:
         return never or answer
-    hint = never.message.partition(_MEANT)[2]
-    return replace(answer, message=f"{answer.message}; {_MEANT}{hint}") if hint else answer
+    hint = meant_in(never.message)
+    return replace(answer, message=f"{answer.message}; {_MEANT} {hint}?") if hint else answer
+
+
+def meant_in(message: str) -> str:
+    """Returns the resource that a message says may be meant; empty where it names none."""
+    return message.partition(f"{_MEANT} ")[2].rstrip("?")
 
 
 def never_fits(fleet: Fleet, snapshot: Snapshot, gang: Gang, capacity: BuyableCapacity | None = None) -> Refusal | None:

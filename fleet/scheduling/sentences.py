@@ -119,7 +119,10 @@ class Explainer:
             for part in self._by_age(entry, alike):
                 if part and (why := why_kept(entry.queue, entry.node, entry.workload, part[0])):
                     reasons[why] += len(part)
-        told = [f"{count} gang{'s' if count > 1 else ''} kept: {why}" for why, count in sorted(reasons.items())]
+        told = [
+            f"{count} gang{'s' if count > 1 else ''} may not be evicted: {why}"
+            for why, count in sorted(reasons.items())
+        ]
         return ", ".join(told[:3])
 
     def _by_age(self, entry: CycleEntry, alike: list[AdmittedWorkload]) -> Sequence[Sequence[AdmittedWorkload]]:

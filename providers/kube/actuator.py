@@ -70,8 +70,11 @@ from providers.kube.objects import (
 from providers.kube.objects.paths import (
     CONFIG_MAPS,
     EVENTS,
+    FLEET_SYNCS,
     NODE_CLAIMS,
+    NODE_POOLS,
     NODES,
+    QUEUES,
     RESOURCE_QUOTAS,
     WORKLOADS,
 )
@@ -81,6 +84,7 @@ from providers.kube.transport import KubeTransport
 
 _SAID_MOST = 4096
 _CONTENDED_TRIES = 4
+_REPORTS: Final = {"FleetSync": FLEET_SYNCS, "Queue": QUEUES, "NodePool": NODE_POOLS}
 
 
 class WrittenObject(NamedTuple):
@@ -339,6 +343,7 @@ class Actuator:
         return WrittenObject(namespace, _version(raw), decode_hard_fence(raw))
 
     def _announce(self, action: Announce) -> tuple[WrittenObject, ...]:
+        action = replace(action, about=self._with_uid(action.about))
         name = event_name(action)
         now = self._clock.now()
         series = self._series_of(name, now)
@@ -346,6 +351,16 @@ class Actuator:
         namespace = body["metadata"]["namespace"]
         self._retry.call(lambda: self._api.apply(EVENTS, name, body, namespace, force=True), idempotent=True)
         return ()
+
+    def _with_uid(self, about: JobRef) -> JobRef:
+        """Returns an object with its uid, by which `kubectl describe` looks for events; nobody watches our reports."""
+        resource = _REPORTS.get(about.kind)
+        if resource is None or about.uid:
+            return about
+        try:
+            return replace(about, uid=_any.decode(self._read(resource, about.name)).metadata.uid)
+        except NotFound:
+            return about
 
     def _series_of(self, name: str, now_s: float) -> EventSeries:
         """How often this has been said; what has not been said for long is forgotten."""
@@ -380,6 +395,7 @@ class Actuator:
 
 class _WrittenMeta(msgspec.Struct):
     resourceVersion: str = ""  # noqa: N815 - the wire's name
+    uid: str = ""
 
 
 class _Any(msgspec.Struct):

@@ -10,7 +10,7 @@ import pytest
 
 from agent import explanations
 from agent.cli.explain import short_lines
-from agent.explanation import explanation_lines
+from agent.explanation import cost_words, explanation_lines
 from agent.explanations import SHARE, ExplanationKeeper
 from agent.gang_answer import GangAnswer
 from agent.inbox import Done
@@ -223,6 +223,22 @@ def test_amounts_and_money_of_the_short_form_have_units_and_types() -> None:
     assert short["cost"] == {"usdPerHour": 110.08, "atRunTime": 2.5}
     unknown = explanation_status(it, replace(told, holders=(replace(holder, ends_s=None),)))["status"]["explanation"]
     assert unknown["heldBy"] == ["ns/h: 16 cpu of f, nobody knows until when"]
+
+
+@pytest.mark.parametrize(
+    ("usd_h", "since_s", "until_s", "words"),
+    [
+        (55.0, NOW - 600, NOW - 40, "55.00 USD/h now; 0.11 USD so far (the ledger is of 40s ago)"),
+        (0.0, NOW - 9, NOW - 40, "nothing now; 0.11 USD so far (the ledger is of 40s ago)"),  # it has just ended
+        (0.0, NOW - 600, NOW - 40, "nothing now; 0.11 USD so far"),
+        (55.0, NOW - 600, 0.0, "55.00 USD/h now; 0.11 USD so far"),
+    ],
+)
+def test_what_was_spent_says_how_old_it_is(usd_h: float, since_s: float, until_s: float, words: str) -> None:
+    """A gang that ran for a minute and ended was told to have cost 0.00 USD."""
+    told = explained_at_once(stage.world().fleet, stage.world().snapshot(), stage.world().gang("red-0"))
+    cost = GangCost(usd_h, None, 0.11, None, 0.0, 0.0, until_s)
+    assert cost_words(replace(told, at_s=NOW, since_s=since_s, cost=cost)) == words
 
 
 def test_what_is_for_others_to_do_is_said_where_nothing_can_be_tried() -> None:

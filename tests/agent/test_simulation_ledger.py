@@ -224,6 +224,10 @@ def test_queues_tell_of_a_budget_at_each_level_once_also_over_a_crash() -> None:
         scene.sim.advance(20)
         scene.sim.restart()
     told = [it for it in scene.sim.objects("Event") if it["involvedObject"]["kind"] == "Queue"]
+    (shown,) = scene.sim.objects("Queue")
+    assert {it["involvedObject"].get("uid") for it in told} == {shown["metadata"]["uid"]}, (
+        "`kubectl describe` looks by it"
+    )
     budgets = [(it["reason"], it["type"], it["count"]) for it in told if it["reason"].startswith("Budget")]
     assert sorted(budgets) == [
         ("BudgetNearlySpent", "Normal", 1),

@@ -87,7 +87,7 @@ def test_what_is_written_and_open_since_counts_once(ledger: SqliteLedger) -> Non
     ledger.keep_open("c", OpenHours(state.until_s, msgspec.json.encode(state)))
     for _ in range(3):
         spending.read(seen(CUT_S + 2 * HOUR_S))
-        assert spending.usd(NEW.uid) == 8.0
+        assert (spending.usd(NEW.uid), spending.known_until_s) == (8.0, state.until_s)
 
 
 def test_of_many_gangs_the_dearest_are_kept(ledger: SqliteLedger) -> None:

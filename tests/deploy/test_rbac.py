@@ -58,7 +58,7 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     ("scheduling.volcano.sh", "podgroups"): _WATCHED,
     **{("muster.dev", plural): _OWN for plural in ("workloads", "nodeclaims")},
     ("muster.dev", "fleetsyncs"): _OWN - {"delete"},
-    **{("muster.dev", plural): _OWN - {"get", "watch"} for plural in ("queues", "nodepools")},
+    **{("muster.dev", plural): _OWN - {"watch"} for plural in ("queues", "nodepools")},
     **{
         ("muster.dev", f"{plural}/status"): {"patch"}
         for plural in ("workloads", "nodeclaims", "fleetsyncs", "queues", "nodepools")
@@ -233,6 +233,7 @@ UNUSED: dict[tuple[str, str, str], str] = {
     ("", "pods/eviction", "create"): "pods of nobody leave a machine that is drained so",
     ("batch", "jobs/status", "patch"): "the template of a job that has run changes",
     ("muster.dev", "workloads", "patch"): "a gang is deactivated, or an admission check is prepared",
+    **{("muster.dev", plural, "get"): "an event is about one of them" for plural in ("queues", "nodepools")},
     **{
         (kind.path.group, kind.path.plural, verb): "another kind of work, started and stopped alike"
         for kind in KINDS

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,10 @@ def test_hours_that_are_not_over_count_as_far_as_they_were_seen(ledger: Path) ->
     it.keep_open("c", OpenHours(state.until_s, msgspec.json.encode(state)))
     it.close()
     _, out, _ = muster("--ledger", ledger, "--month", "2026-10", "-o", "json")
-    assert json.loads(out)["total"]["usd"] == 15.0 + 18.0
+    told = json.loads(out)
+    assert told["total"]["usd"] == 15.0 + 18.0
+    assert told["until"] == datetime.fromtimestamp(state.until_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "not until now"
+    assert told["total"]["forecastUsd"] > told["total"]["usd"], "the month was not over when the agent last looked"
 
 
 def test_the_settings_say_where_the_ledger_is(ledger: Path, tmp_path: Path) -> None:

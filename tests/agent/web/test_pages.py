@@ -16,7 +16,7 @@ from agent.web.seen import PageWatcher, Scope
 from agent.web.time_share import AT_ONCE_S, SHARE
 from tests.agent.web import stage
 from tests.agent.web.stage import EagerClock, HandClock
-from tests.support.fleets import foreign_pod, gang, pod_set
+from tests.support.fleets import foreign_pod, gang, job_of, pod_set
 
 HOST = "http://muster"
 ADDRESSES = (
@@ -105,6 +105,24 @@ def test_what_a_team_pays_for_pods_in_no_queue_stands_beside_its_gangs() -> None
     assert "red/Deployment/notebooks" in told
     assert "notebooks" not in (shown(watcher, "/money?team=red", Scope(frozenset({"blue"}))) or "")
     assert "in no queue" not in (shown(watcher, "/money?team=blue") or "")
+
+
+def test_a_job_in_no_queue_is_listed_and_has_a_page() -> None:
+    """Who looked for it in the browser found nothing, though the command line and an event told of it."""
+    made = stage.world()
+    job = job_of(gang("unnamed", queue="", namespace="red"))
+    made.jobs[job.ref.uid] = replace(job, may_be_queued=True)
+    watcher = stage.watching(made)
+    for address in ("/gangs", "/gangs?q=unn"):
+        html = shown(watcher, address) or ""
+        assert "In no queue" in html
+        assert "./gangs/red/unnamed" in PageReader(html).links
+    for address in ("/gangs?state=Pending", "/gangs?q=other"):
+        assert "In no queue" not in (shown(watcher, address) or "")
+    assert "create it with the label muster.dev/queue" in (shown(watcher, "/gangs/red/unnamed") or "")
+    blue = Scope(frozenset({"blue"}))
+    assert "unnamed" not in (shown(watcher, "/gangs", blue) or "")
+    assert shown(watcher, "/gangs/red/unnamed", blue) is None
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,16 @@ def test_gpus_are_what_a_machine_is_shared_by() -> None:
     assert bill(made, 1800) == {"a": 24.5, "b": 12.25, IDLE: 12.25}
 
 
+@pytest.mark.parametrize(("namespace", "queue", "pays"), [("a", "qb", "a"), ("nobodys", "qb", "b"), ("a", "gone", "a")])
+def test_a_queue_that_was_written_into_a_workload_puts_it_on_nobody_elses_bill(
+    namespace: str, queue: str, pays: str
+) -> None:
+    """Whoever may edit a namespace may patch its Workloads: another team paid for what that one ran."""
+    made = world()
+    made.runs(gang("w", gpu=8, queue=queue, namespace=namespace), ("m0", 1))
+    assert bill(made) == {pays: 98.0}
+
+
 def test_several_gangs_of_a_team_pay_together() -> None:
     made = world()
     made.runs(of("a", 4, "x"), ("m0", 1))

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.advice import MOST_TRIES, Advice, Adviser, Change, ChangeKind
+from fleet.explain.advice import MOST_TRIES, Advice, Adviser, Change, ChangeKind, changes_for
 from fleet.snapshot import Gang, GangState, Snapshot
 from model.fleet import Fleet
+from tests.fleet.scheduling.test_cycle import mig_world, slices
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang, pod_set
 from tests.support.world import World
 
@@ -57,6 +58,19 @@ def starts(world: World, uid: str) -> bool:
             return True
         world.now_s += 5.0
     return False
+
+
+def test_who_ends_leaves_no_pod_on_a_machine_that_is_then_cut_anew() -> None:
+    """The pods of whoever would have ended kept the machine from being cut, and nothing was advised."""
+    world = mig_world()
+    world.machine("m0")
+    world.runs(gang("small", slices("1g.10gb", 5)), ("m0", 5))
+    world.waits(gang("g", slices("3g.40gb", 4)))
+    snapshot = world.snapshot()
+    (ends,) = [it for it in advice_for(world.fleet, snapshot, world.gang("g")) if it.kind is ChangeKind.GANG_ENDS]
+    assert ends.words == "wait for ns/small to end: 1 machine would be cut anew, and it starts on them"
+    (change,) = [it for it in changes_for(world.fleet, snapshot, world.gang("g")) if it.kind is ChangeKind.GANG_ENDS]
+    assert starts(applied(world, change), "uid-g")
 
 
 def test_a_higher_class_evicts_and_says_whom() -> None:

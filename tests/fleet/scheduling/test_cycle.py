@@ -425,8 +425,8 @@ def test_a_resource_that_no_machine_offers() -> None:
 @pytest.mark.parametrize(
     ("policy", "why"),
     [
-        ({"reclaim": "Never"}, "1 gang kept: reclaim from other teams is off"),
-        ({"reclaim": "LowerPriority"}, "1 gang kept: priority 0 is not below 0"),
+        ({"reclaim": "Never"}, "1 gang may not be evicted: reclaim from other teams is off"),
+        ({"reclaim": "LowerPriority"}, "1 gang may not be evicted: priority 0 is not below 0"),
     ],
 )
 def test_missing_quota_is_explained_with_numbers(policy: dict[str, str], why: str) -> None:

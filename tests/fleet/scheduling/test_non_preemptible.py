@@ -51,7 +51,7 @@ def test_the_refusal_says_who_is_kept_and_why() -> None:
     made.runs(asks("old", 8), ("m0", 1))
     made.waits(gang("new", PodSet("main", 9, {**amounts(), GPU: 8}), queue="main", priority_class="high", priority=100))
     decided(made)
-    assert "1 gang kept: it is non-preemptible (priority class stays)" in made.gang("new").message
+    assert "1 gang may not be evicted: it is non-preemptible (priority class stays)" in made.gang("new").message
 
 
 @pytest.mark.parametrize(
