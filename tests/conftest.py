@@ -23,7 +23,7 @@ settings.load_profile("muster")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Thousands of tests and all modules stay to the end: looking for garbage among them takes an eighth of the time."""
+    """All tests and modules stay to the end: looking for garbage among them takes an eighth of the time."""
     gc.collect()
     gc.freeze()
 
