@@ -49,19 +49,19 @@ UPSTREAM_KINDS: tuple[type[Declaration], ...] = (
 )
 
 
-class _Reading(NamedTuple):
+class _ReadInto(NamedTuple):
     """Says into which class a form of a manifest is read, and how."""
 
     into: type[Declaration]
     convert: Callable[[Any], Declaration]
 
 
-READINGS: Mapping[type[Declaration], _Reading] = {
-    ClusterQueueV1Beta1: _Reading(ClusterQueue, current),
-    WorkloadPriorityClass: _Reading(PriorityClass, priority_class),
-    KueueTopology: _Reading(Topology, topology),
-    EC2NodeClassV1Beta1: _Reading(EC2NodeClass, current_class),
-    KarpenterNodeOverlay: _Reading(NodeOverlay, overlay),
+READINGS: Mapping[type[Declaration], _ReadInto] = {
+    ClusterQueueV1Beta1: _ReadInto(ClusterQueue, current),
+    WorkloadPriorityClass: _ReadInto(PriorityClass, priority_class),
+    KueueTopology: _ReadInto(Topology, topology),
+    EC2NodeClassV1Beta1: _ReadInto(EC2NodeClass, current_class),
+    KarpenterNodeOverlay: _ReadInto(NodeOverlay, overlay),
 }
 
 _WORK = "leave it to the cluster: a fleet repository declares queues and capacity, not work"
