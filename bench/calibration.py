@@ -401,7 +401,11 @@ def run(part: str = "test") -> dict[str, float]:
         sys.stderr.write(f"skipped: {variable} names no file with a trace\n")
     if not windows:
         return found | {"skipped": 1}
-    found |= coverage([play(window) for window in windows])
+    scenes = []
+    for window in windows:
+        scenes.append(play(window))
+        sys.stderr.write(f"{window.name}: {scenes[-1].forecasts} forecasts, {len(judged(scenes[-1]))} judged\n")
+    found |= coverage(scenes)
     return found | {"cpu_s": time.process_time() - began_s}
 
 
