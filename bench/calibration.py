@@ -80,7 +80,6 @@ PARTS: Mapping[str, Sequence[TraceWindow]] = {
     ),
     "test": [
         *_philly(
-            ("0e4a51", "ee9e8c", 25),
             ("0e4a51", "e13805", 39),
             ("e13805", "6c71a0", 53),
             ("0e4a51", "6c71a0", 67),
@@ -305,7 +304,7 @@ def play(window: TraceWindow) -> TraceScene:
         world.advance(min(over_s, world.next_s, scene.agent.next_s()))
 
 
-class Judged(NamedTuple):
+class JudgedEstimate(NamedTuple):
     """An estimate whose gang has started, or whose instants have passed: which came true, and how wide it was."""
 
     met: Mapping[str, bool]
@@ -314,7 +313,7 @@ class Judged(NamedTuple):
     """Its nine-tenths over its median, as waits from when it was told."""
 
 
-def judged(scene: TraceScene) -> list[Judged]:
+def judged(scene: TraceScene) -> list[JudgedEstimate]:
     """The estimates of one window that count."""
     found, now_s = [], scene.agent.world.now_s
     for uid, it in scene.told.items():
@@ -329,17 +328,17 @@ def judged(scene: TraceScene) -> list[Judged]:
         }
         late_s = it.said.p90_s
         waits_s = [at_s - it.said.made_at_s + LEAST_S for at_s in (it.said.p50_s, late_s or inf)]
-        found.append(Judged(met, waits_s[1] / waits_s[0]))
+        found.append(JudgedEstimate(met, waits_s[1] / waits_s[0]))
     return found
 
 
-def covered_pct(windows: Iterable[Sequence[Judged]], label: str) -> float:
+def covered_pct(windows: Iterable[Sequence[JudgedEstimate]], label: str) -> float:
     """The part (%) of estimates that came true."""
     hits = [it.met[label] for window in windows for it in window if label in it.met]
     return 100 * sum(hits) / len(hits) if hits else nan
 
 
-def interval_pct(windows: Sequence[Sequence[Judged]], label: str) -> tuple[float, float]:
+def interval_pct(windows: Sequence[Sequence[JudgedEstimate]], label: str) -> tuple[float, float]:
     """Between what the part (%) lies with 95 % confidence: windows are drawn again (bootstrap).
 
     They are independent, and estimates of one window are not: those of one jam come true or fail together.
@@ -402,7 +401,11 @@ def run(part: str = "test") -> dict[str, float]:
         sys.stderr.write(f"skipped: {variable} names no file with a trace\n")
     if not windows:
         return found | {"skipped": 1}
-    found |= coverage([play(window) for window in windows])
+    scenes = []
+    for window in windows:
+        scenes.append(play(window))
+        sys.stderr.write(f"{window.name}: {scenes[-1].forecasts} forecasts, {len(judged(scenes[-1]))} judged\n")
+    found |= coverage(scenes)
     return found | {"cpu_s": time.process_time() - began_s}
 
 

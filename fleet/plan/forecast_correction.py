@@ -4,7 +4,7 @@ Each forecast that was told leaves a score: the logarithm of the wait that came 
 is multiplied by a quantile of the latest scores of its queue. At which level that is taken moves up with each
 forecast that was not met and down with each that was, in a proportion at which the share that is met stays at its aim
 (adaptive conformal inference: Gibbs and Candes, 2021). So in the long run half are met by the median and nine of ten by
-the other, whatever the work is like. What an agent begins with was learned of replayed traces (`BEGINS`).
+the other, whatever the work is like.
 """
 
 from collections import OrderedDict, deque
@@ -26,14 +26,8 @@ LEAST_S: Final = 60.0
 OPEN_MOST: Final = 10_000
 """Forecasts that may be waiting to be judged; of more the oldest are not judged."""
 MEDIAN, NINE_TENTHS = 0.5, 0.9
-BEGINS: Final[Mapping[float, float]] = {MEDIAN: 0.0, NINE_TENTHS: 0.3}
-"""The score that is expected before any was learned (0.3 = a wait longer by a third).
-
-Of 177 fortnights on a small model of the queues 84 % began before the latest of nine futures, and 91 % before a third
-more than that. The few jams of a fortnight teach less: corrected by their own scores alone 87 % did.
-"""
-LATER_AFTER, SOONER_AFTER = 8, 400
-"""Judged estimates after which the next ones move by half of what those tell, from `BEGINS` on, away and nearer.
+LATER_AFTER, SOONER_AFTER = 8, 1_000
+"""Judged estimates after which the next ones move by half of what those tell, away and nearer.
 
 Whoever relies on an instant loses by one that is too early. Estimates of one calm time, as those of one jam, come true
 or fail together: after a quiet week all would be so near that the next jam missed every one of them.
@@ -60,11 +54,11 @@ class Scores:
         """Returns the quantile of the scores; `least` are what those of gangs that wait still will be at least.
 
         They are censored, and the quantile is that of the product-limit estimate (Kaplan and Meier, 1958): without
-        them only gangs that started early would count. With too few scores it is what replayed traces had.
+        them only gangs that started early would count. With too few scores it is 0: nothing is corrected.
         """
         marks = sorted([*((score, False) for score in self.latest), *((score, True) for score in least)])
         if len(self.latest) < ENOUGH:
-            return BEGINS[self.aim]
+            return 0.0
         left = 1.0
         for number, (score, censored) in enumerate(marks):
             left *= 1.0 if censored else 1.0 - 1.0 / (len(marks) - number)
@@ -105,8 +99,7 @@ class ForecastCorrection:
         p50_s = self._corrected(queue, MEDIAN, raw.made_at_s, raw.p50_s)
         late_s = raw.p90_s if raw.p90_s is None else self._corrected(queue, NINE_TENTHS, raw.made_at_s, raw.p90_s)
         judged = self._of(queue, MEDIAN).judged
-        taught_by = f"{judged} forecasts of this queue" if judged else "those of replayed traces"
-        basis = f"{raw.basis}, corrected by {taught_by}"
+        basis = f"{raw.basis}, corrected by {judged} forecasts of this queue" if judged else raw.basis
         found = replace(raw, p50_s=p50_s, p90_s=None if late_s is None else max(p50_s, late_s), basis=basis)
         if uid not in self._open:
             self._open[uid] = _Open(queue, raw, found)
@@ -144,9 +137,8 @@ class ForecastCorrection:
         taught, whose = (own, queue) if len(own.latest) >= ENOUGH else (self._of(EVERYBODY, aim), EVERYBODY)
         waiting = (it for it in self._open.values() if whose in {it.queue, EVERYBODY} and it.raw.made_at_s < made_at_s)
         least = (score for it in waiting for score in it.score(aim, made_at_s))
-        begins, learned = BEGINS[aim], taught.factor(least)
-        weight = taught.judged / (taught.judged + (LATER_AFTER if learned > begins else SOONER_AFTER))
-        factor = begins + weight * (learned - begins)
+        factor = taught.factor(least)
+        factor *= taught.judged / (taught.judged + (LATER_AFTER if factor > 0 else SOONER_AFTER))
         wait_s = (max(0.0, at_s - made_at_s) + LEAST_S) * exp(factor) - LEAST_S
         return made_at_s + max(0.0, wait_s)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bench.calibration import PARTS, Judged, covered_pct, evenly, interval_pct
+from bench.calibration import PARTS, JudgedEstimate, covered_pct, evenly, interval_pct
 
 
-def windows_of(*met: list[bool]) -> list[list[Judged]]:
-    return [[Judged({"p90": it}, 1.0) for it in window] for window in met]
+def windows_of(*met: list[bool]) -> list[list[JudgedEstimate]]:
+    return [[JudgedEstimate({"p90": it}, 1.0) for it in window] for window in met]
 
 
 def test_no_queue_is_in_both_parts_and_no_window_twice() -> None:

@@ -179,39 +179,15 @@ def test_what_is_unknown_stays_unknown() -> None:
 
 def test_estimates_are_made_later_soon_and_sooner_late() -> None:
     """Twenty estimates that were far too early move the next one by most of it, twenty that were too late by little."""
-    moved: dict[object, float] = {}
+    moved = {}
     for began_s in (1000.0, 10.0):
         correction = ForecastCorrection()
-        moved["first"] = moved_s(correction)
         for number in range(20):
             at_s = number * 10_000.0
             correction.told(str(number), "q", StartEstimate(at_s, at_s + 50.0, at_s + 100.0, "runs"))
             correction.judge({str(number): at_s + began_s}, frozenset(), at_s + began_s)
-        moved[began_s] = moved_s(correction)
+        told = correction.told("next", "q", StartEstimate(1e6, 1e6 + 50.0, 1e6 + 100.0, "runs"))
+        assert told.p90_s is not None
+        moved[began_s] = told.p90_s - 1e6
     assert moved[1000.0] > 400.0
-    assert 0.9 * moved["first"] < moved[10.0] < moved["first"]
-
-
-def moved_s(correction: ForecastCorrection) -> float:
-    """After how long the nine-tenths of the next estimate are, which had foreseen a hundred seconds."""
-    told = correction.told("next", "q", StartEstimate(1e6, 1e6 + 50.0, 1e6 + 100.0, "runs"))
-    assert told.p90_s is not None
-    return told.p90_s - 1e6
-
-
-def test_an_agent_begins_with_what_replayed_traces_have_taught() -> None:
-    """The median as foreseen, nine-tenths after a third more; whoever is told of it reads by what."""
-    told = ForecastCorrection().told("g", "q", StartEstimate(0.0, 1000.0, 3000.0, "runs"))
-    assert told.p50_s == pytest.approx(1000.0)
-    assert told.p90_s == pytest.approx(3000.0 * 4 / 3, rel=0.03)
-    assert told.basis == "runs, corrected by those of replayed traces"
-
-
-def test_estimates_that_are_always_exact_come_nearer_again() -> None:
-    """Where every gang declares how long it runs, and does, the third more goes again."""
-    correction = ForecastCorrection()
-    for number in range(1_000):
-        at_s = number * 10_000.0
-        correction.told(str(number), "q", StartEstimate(at_s, at_s + 100.0, at_s + 100.0, "runs"))
-        correction.judge({str(number): at_s + 100.0}, frozenset(), at_s + 100.0)
-    assert moved_s(correction) < 125.0
+    assert 80.0 < moved[10.0] < 100.0
