@@ -155,12 +155,7 @@ class Offerings:
                 yield self._offering(pool, priced, one, born_with, own)
 
     def _cuts(self, pool: NodePool, machine: InstanceType, born_with: str) -> "Iterator[_MachineCut]":
-        """Yields the ways in which the pool has a machine: whole, or in each of the layouts that fit its GPUs.
-
-        One with a network fabric it has as it buys it: with that, without, or both ways. Source:
-        aws/karpenter-provider-aws `pkg/providers/amifamily/resolver.go`, which attaches interfaces for claims that ask
-        for the resource alone.
-        """
+        """Yields the ways in which the pool has a machine: whole, or in each of the layouts that fit its GPUs."""
         layouts = pool_layouts(self.fleet, pool)
         offered = corrected(machine.allocatable, self.measured.get((machine.name, born_with)))
         for rank, layout in enumerate(layouts or (WHOLE,)):
@@ -168,14 +163,7 @@ class Offerings:
             gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
             if gpus is not None:
                 room = with_gpus(offered, gpus if devices is None else devices.amounts)
-                own = _MachineCut(machine, layout, rank, room, devices)
-                fabric, resource = pool.spec.placement.fabric, machine.fabric_resource
-                if fabric is True or resource not in room:
-                    yield own
-                    continue
-                yield own._replace(room={name: it for name, it in room.items() if name != resource})
-                if fabric:
-                    yield own._replace(fabric_on_request=True)
+                yield from _by_fabric(pool, _MachineCut(machine, layout, rank, room, devices))
 
     def _meeting(self, pool: NodePool, wanted: Requirements) -> Iterator[InstanceOffer]:
         """Yields the offers whose capacity type, zone and reservation a pool's requirements (`wanted`) allow."""
@@ -273,6 +261,21 @@ class _MachineCut(NamedTuple):
     """What is left for pods and DaemonSets."""
     devices: MachineDevices | None
     fabric_on_request: bool = False
+
+
+def _by_fabric(pool: NodePool, own: _MachineCut) -> Iterator[_MachineCut]:
+    """Yields a machine that has a network fabric as its pool buys it: with that, without, or both ways.
+
+    Source: aws/karpenter-provider-aws `pkg/providers/amifamily/resolver.go`, which attaches interfaces for claims that
+    ask for the resource alone.
+    """
+    fabric, resource = pool.spec.placement.fabric, own.machine.fabric_resource
+    if fabric is True or resource not in own.room:
+        yield own
+        return
+    yield own._replace(room={name: it for name, it in own.room.items() if name != resource})
+    if fabric:
+        yield own._replace(fabric_on_request=True)
 
 
 def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:

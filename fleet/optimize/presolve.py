@@ -18,12 +18,9 @@ _ROWS = 64
 
 
 def amounts(rows: Iterable[Mapping[str, int]], resources: Sequence[str]) -> Floats:
-    """Returns [N, R] the amount of each resource; 0 where it is not named. One object is read once."""
-    every = list(rows)
-    once = {id(it): it for it in every}
-    place = dict(zip(once, range(len(once)), strict=True))
-    table = np.array([[row.get(name, 0) for name in resources] for row in once.values()], dtype=np.float64)
-    return table.reshape(len(once), len(resources))[[place[id(it)] for it in every]]
+    """Returns [N, R] the amount of each resource; 0 where it is not named."""
+    table = [[row.get(resource, 0) for resource in resources] for row in rows]
+    return np.array(table, dtype=np.float64).reshape(len(table), len(resources))
 
 
 def size_order(pods: PodClass, resources: Sequence[str]) -> tuple[object, ...]:

@@ -443,10 +443,8 @@ def _clause(words: str) -> str:
 def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:
     """Returns the gang's pod sets with the counts it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
-    if gang.choice is None and counts == {pods.name: pods.count for pods in gang.pod_sets}:
-        return gang.pod_sets
-    sized = (_with_count(pods, counts.get(pods.name, 0)) for pods in gang.pod_sets)
-    return tuple(pods if gang.choice is None else replace(pods, core=pods.count) for pods in sized)
+    sized = tuple([_with_count(pods, counts.get(pods.name, 0)) for pods in gang.pod_sets])
+    return sized if gang.choice is None else tuple([replace(pods, core=pods.count) for pods in sized])
 
 
 def _with_count(pods: PodSet, count: int) -> PodSet:

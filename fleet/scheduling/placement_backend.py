@@ -263,7 +263,7 @@ class ClusterBackend:
 
     def awaits_writes(self) -> frozenset[str]:
         """Returns whose plans cut machines that are being written, and who stands on what is bought for those."""
-        found = {uid for uid, it in self.placed.items() if it.plan.recuts and it.plan.busy}
+        found = {uid for uid, it in self.placed.items() if it.plan.busy}
         count = 0
         while count < len(found):
             count, bought = len(found), {claim for uid in found for claim in self.placed[uid].bought}
