@@ -13,7 +13,9 @@ from typing import Final
 from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Snapshot
+from fleet.snapshot.lookups import claims_whatever_runs
 from model.cron import Cron, InvalidCron, window_active
+from model.index import followed_each
 from model.kinds import Budget, NodePool
 
 UNBOUNDED = 1 << 31
@@ -92,12 +94,8 @@ def _terminated(claim: Claim, snapshot: Snapshot) -> bool:
 
 def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
     """Counts the machines that every budget counts as disrupted: they leave, are being replaced, or are not well."""
-    replaced = {
-        name
-        for claim in snapshot.claims.values()
-        if claim.replaces and _replaces(claim, snapshot.now_s)
-        for name in claim.replaces
-    }
+    new = [snapshot.claims[name] for name in replacing(snapshot.index, claims_whatever_runs(snapshot))]
+    replaced = {name for claim in new if _replaces(claim, snapshot.now_s) for name in claim.replaces}
     nodes = snapshot.nodes  # asked of all machines of a pool whenever one falls due: no function for each
     return sum(
         it.deleting
@@ -107,6 +105,12 @@ def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
         or not node.ready
         for it in claims
     )
+
+
+@followed_each()
+def replacing(claim: Claim) -> bool | None:
+    """Returns True for a machine that others may go for."""
+    return True if claim.replaces else None
 
 
 def _replaces(claim: Claim, now_s: float) -> bool:

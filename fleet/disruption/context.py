@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fleet.actions import Withdrawal, claim_subject, pool_subject
-from fleet.disruption.budgets import allowed, headcount, heeds
+from fleet.disruption.budgets import allowed, headcount, heeds, replacing
 from fleet.disruption.outcomes import Blocked, Obstacle
 from fleet.disruption.simulation import CandidateGroup, SchedulingSimulation
 from fleet.fence import claims_among, claims_set_aside, concerning
@@ -72,8 +72,8 @@ class DisruptionContext:
         index, aside = seen.index, busy(seen) | claims_set_aside(seen)
         undisturbed = _undisturbed(index, lasting)
         self._able = _candidates(index, claims_by_pool(seen), undisturbed, self.fleet.node_pools)
-        replacing = [name for name in _replacing(index, lasting) if name in undisturbed]
-        aside |= {name for name in replacing if self.awaits_move(seen.claims[name])}
+        new = [name for name in replacing(index, lasting) if name in undisturbed]
+        aside |= {name for name in new if self.awaits_move(seen.claims[name])}
         if not aside.isdisjoint(undisturbed):
             self._able = [it for it in self._able if it[1].name not in aside]
 
@@ -81,8 +81,8 @@ class DisruptionContext:
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "DisruptionContext":
         """Returns the context of a pass in which nothing has been taken yet."""
         held, members = _with_buffers(tenants(snapshot), buffer_tenants(fleet, snapshot)), claims_by_pool(snapshot)
-        replacing = _replacing(snapshot.index, claims_whatever_runs(snapshot))
-        successors = _successors(snapshot.index, snapshot.claims) if replacing else {}
+        replaced = replacing(snapshot.index, claims_whatever_runs(snapshot))
+        successors = _successors(snapshot.index, snapshot.claims) if replaced else {}
         return cls(fleet, snapshot, held, members, successors, outlook=snapshot.outlook)
 
     # -- machines and what runs on them --
@@ -272,11 +272,6 @@ def _undisturbed(claim: Claim) -> tuple[str, float] | None:
     """Returns of a ready machine that is not leaving nor being cut anew its pool, and when it was launched."""
     able = claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
     return (claim.node_pool, claim.launched_at_s) if able else None
-
-
-@followed_each()
-def _replacing(claim: Claim) -> bool | None:
-    return True if claim.replaces else None
 
 
 @derived()
