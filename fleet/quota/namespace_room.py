@@ -39,6 +39,69 @@ class _PodCharge(NamedTuple):
 
 Counts = Mapping[str, int]
 """Pod set -> pods."""
+_CountsKey = tuple[tuple[str, int], ...]
+KINDS_MOST = 10_000
+"""Kinds of jobs that are remembered while no ResourceQuota is changed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobCharges:
+    """`JobCharges` are what pods of jobs of one kind take of the quotas that count them.
+
+    Thousands of gangs that wait in one namespace are of few kinds: each sum is made once a kind.
+    """
+
+    each: tuple[_PodCharge, ...] = ()
+    _totals: dict[_CountsKey, tuple[QuotaCharge, ...]] = field(default_factory=dict)
+    _shapes: dict[_CountsKey, Hashable] = field(default_factory=dict)
+    _never: dict[_CountsKey, Refusal | None] = field(default_factory=dict)
+
+    def total(self, counts: Counts) -> tuple[QuotaCharge, ...]:
+        """Returns what so many pods of each set take together, by quota."""
+        key = tuple(counts.items())
+        found = self._totals.get(key)
+        if found is None:
+            found = self._totals[key] = tuple(_summed(self.each, counts))
+        return found
+
+    def shape(self, counts: Counts) -> Hashable:
+        """Returns a key of `total`."""
+        key = tuple(counts.items())
+        if key not in self._shapes:
+            amounts = ((it.quota.key, tuple(sorted(it.amounts.items()))) for it in self.total(counts))
+            self._shapes[key] = tuple(amounts)
+        return self._shapes[key]
+
+    def never(self, counts: Counts) -> Refusal | None:
+        """Returns why so many pods would not be let in though nobody else were there; None where they would."""
+        key = tuple(counts.items())
+        if key not in self._never:
+            self._never[key] = _never(self.each, counts, self.total(counts))
+        return self._never[key]
+
+
+def _summed(each: Sequence[_PodCharge], counts: Counts) -> Iterator[QuotaCharge]:
+    totals: dict[str, tuple[NamespaceQuota, Counter[str]]] = {}
+    for it in each:
+        if count := counts.get(it.pod_set, 0):
+            _, total = totals.setdefault(it.quota.key, (it.quota, Counter()))
+            for name, amount in it.amounts.items():
+                total[name] += amount * count
+    yield from (QuotaCharge(quota, total) for quota, total in totals.values() if total)
+
+
+def _never(each: Sequence[_PodCharge], counts: Counts, total: Sequence[QuotaCharge]) -> Refusal | None:
+    for quota, amounts in total:
+        for name, amount in sorted(amounts.items()):
+            if amount > quota.hard[name]:
+                asked, most = (format_amount(resource_of(name), it) for it in (amount, quota.hard[name]))
+                words = f"{_named(quota)} bounds {name} at {most}, and it asks {asked}: ask less, or have it raised"
+                return Refusal(Reason.RESOURCE_QUOTA, words + _doubts(quota))
+    for it in each:
+        if it.unsaid and counts.get(it.pod_set):
+            words = f"{_named(it.quota)}: pods of {it.pod_set!r} must specify {it.unsaid}"
+            return Refusal(Reason.RESOURCE_QUOTA, words)
+    return None
 
 
 @dataclass(slots=True)
@@ -69,7 +132,7 @@ class NamespaceRoom:
         if gang_subject(gang.uid) in self.snapshot.set_aside:
             return
         counts = to_come(self.snapshot, gang, {pods.name: pods.count for pods in gang.needed})
-        for quota, amounts in charges(self.snapshot, gang, counts):
+        for quota, amounts in _of_kind(self.snapshot, gang).total(counts):
             self._taken[quota.key].update(amounts)
             self._to_come.setdefault(quota.key, Counter()).update(amounts)
 
@@ -103,15 +166,15 @@ class NamespaceRoom:
         counts = tuple((one.name, one.count) for one in given or workload.pod_sets)
         key = workload.uid, counts
         if key not in self._charges:
-            self._charges[key] = tuple(charges(self.snapshot, gang, _made_by(self.snapshot, gang, dict(counts))))
+            made = _made_by(self.snapshot, gang, dict(counts))
+            self._charges[key] = _of_kind(self.snapshot, gang).total(made)
         return self._charges[key]
 
 
 def bounded_shape(snapshot: Snapshot, gang: Gang) -> Hashable:
     """Returns what is alike for waiting gangs that the ResourceQuotas of their namespace treat alike."""
     asked = {pods.name: pods.count for pods in gang.needed}
-    found = charges(snapshot, gang, to_come(snapshot, gang, asked))
-    return gang.namespace, tuple((it.quota.key, tuple(sorted(it.amounts.items()))) for it in found)
+    return gang.namespace, _of_kind(snapshot, gang).shape(to_come(snapshot, gang, asked))
 
 
 def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
@@ -119,19 +182,7 @@ def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
     least = {pods.name: pods.count if pods.min_count is None else pods.min_count for pods in gang.needed}
     if gang.choice is not None:
         least = {}
-    wanted = _made_by(snapshot, gang, least)
-    for quota, amounts in charges(snapshot, gang, wanted):
-        for name, amount in sorted(amounts.items()):
-            if amount > quota.hard[name]:
-                asked, most = (format_amount(resource_of(name), it) for it in (amount, quota.hard[name]))
-                words = f"{_named(quota)} bounds {name} at {most}, and it asks {asked}: ask less, or have it raised"
-                return Refusal(Reason.RESOURCE_QUOTA, words + _doubts(quota))
-    for it in _of_each(snapshot, gang):
-        if it.unsaid and wanted.get(it.pod_set):
-            return Refusal(
-                Reason.RESOURCE_QUOTA, f"{_named(it.quota)}: pods of {it.pod_set!r} must specify {it.unsaid}"
-            )
-    return None
+    return _of_kind(snapshot, gang).never(_made_by(snapshot, gang, least))
 
 
 def to_come(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
@@ -141,7 +192,9 @@ def to_come(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
         return {}
     held = job.hold is Hold.PODS
     there = snapshot.job_pods.get(gang.uid, ()) if held else snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}")
-    has = Counter(pod.pod_set for pod in there or () if pod.phase != "Failed" and not pod.deleting)
+    if not there:
+        return {name: count for name, count in counts.items() if count > 0}
+    has = Counter(pod.pod_set for pod in there if pod.phase != "Failed" and not pod.deleting)
     left, found = sum(counts.values()) - has.total(), {}
     for name, count in counts.items():
         more = min(max(0, count - has[name]), max(0, left))
@@ -151,47 +204,49 @@ def to_come(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
     return found
 
 
-def charges(snapshot: Snapshot, gang: Gang, counts: Counts) -> Iterator[QuotaCharge]:
-    """Yields what so many pods of each set of a gang take of the quotas of its namespace that count them."""
-    totals: dict[str, tuple[NamespaceQuota, Counter[str]]] = {}
-    for it in _of_each(snapshot, gang) if counts else ():
-        if count := counts.get(it.pod_set, 0):
-            _, total = totals.setdefault(it.quota.key, (it.quota, Counter()))
-            for name, amount in it.amounts.items():
-                total[name] += amount * count
-    yield from (QuotaCharge(quota, total) for quota, total in totals.values() if total)
-
-
 def _made_by(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
     """Returns which of so many pods go when the gang stops, and come when it starts."""
     job = snapshot.jobs.get(gang.uid)
     return counts if job and job.hold is Hold.SWITCH else to_come(snapshot, gang, counts)
 
 
-def _of_each(snapshot: Snapshot, gang: Gang) -> tuple[_PodCharge, ...]:
-    """Returns what pods of a gang count each; its job alone says all that quotas look at."""
+_NOTHING = JobCharges()
+
+
+def _of_kind(snapshot: Snapshot, gang: Gang) -> JobCharges:
+    """Returns what pods of a gang count; its job alone says all that quotas look at."""
     if gang.uid not in snapshot.jobs:
-        return ()
-    return _pod_charges(snapshot.index, _bounds(snapshot.index, snapshot.namespace_quotas), snapshot.jobs, gang.uid)
+        return _NOTHING
+    return _job_charges(snapshot.index, _bounds(snapshot.index, snapshot.namespace_quotas), snapshot.jobs, gang.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The quotas without what is used, which changes with every pod, and the kinds of jobs before them."""
+
+    quotas: NamespaceQuotas
+    kinds: dict[Hashable, JobCharges] = field(default_factory=dict, compare=False)
 
 
 @derived(1, steady=True)
-def _bounds(_index: Index, quotas: NamespaceQuotas) -> NamespaceQuotas:
-    """Returns the quotas without what is used, which changes with every pod."""
+def _bounds(_index: Index, quotas: NamespaceQuotas) -> _Bounds:
     bare = {name: tuple(replace(it, used={}) for it in found) for name, found in quotas.by_namespace.items()}
-    return replace(quotas, by_namespace=bare)
+    return _Bounds(replace(quotas, by_namespace=bare))
 
 
 @derived_each
-def _pod_charges(quotas: NamespaceQuotas, job: Job) -> tuple[_PodCharge, ...]:
-    """Returns what one pod of each set of a job counts in each quota of its namespace that counts it."""
-    found = []
+def _job_charges(bounds: _Bounds, job: Job) -> JobCharges:
+    """Returns what pods of a job count in the quotas of its namespace: the same object for all jobs of its kind."""
+    quotas, found = bounds.quotas, []
     for quota in quotas.by_namespace.get(job.ref.namespace, ()):
         for pods in job.pod_sets:
             if counts_in(quota, pods, quotas.default_class):
                 usage = {name: amount for name, amount in usage_of(pods).items() if name in quota.hard}
                 found.append(_PodCharge(quota, pods.name, usage, next(unsaid(quota, pods), "")))
-    return tuple(found)
+    kind = tuple((it.quota.key, it.pod_set, tuple(it.amounts.items()), it.unsaid) for it in found)
+    if len(bounds.kinds) >= KINDS_MOST:
+        bounds.kinds.clear()
+    return bounds.kinds.setdefault(kind, JobCharges(tuple(found)))
 
 
 def _refused(

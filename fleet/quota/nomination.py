@@ -130,9 +130,10 @@ class Nominator:
         changes = self._changes.get(node.root.name, 0)
         last = self._last_of(workload, changes)
         resume = last.indexes if last and last.untried() else None
+        resumed = resume is not None and not self.rules.upstream_defects
         search = self.search(workload.queue)
         search.places_later = self.rules.place_again and not self.ledger.placement.keeps_nominated
-        leaving = self.rules.wait_for_leaving and bool(self.ledger.leaving)
+        leaving, was_gone = self.rules.wait_for_leaving and bool(self.ledger.leaving), self.ledger.leaving_gone
         with about(workload):
             waits = leaving and not self.ledger.leaving_gone and not search.fits_now(workload, resume)
             if waits:  # whom else it could evict would be forgotten again
@@ -147,7 +148,7 @@ class Nominator:
             assignment,
             victims,
             gone=() if replaced is None else (replaced,),
-            resumed=resume is not None and not self.rules.upstream_defects,
+            resumed=resumed,
             leaving_gone=self.ledger.leaving_gone,
         )
         if waits:
@@ -155,8 +156,11 @@ class Nominator:
         elif leaving:
             self._wait_for_leaving(entry, search, resume)
         if entry.victims and any(held.blocked for held in self.held):
-            self._beside_blocked(entry, search, resume if entry.resumed else None)
-        self._last[workload.uid] = _LastAssignment(entry.assignment.indexes(), self._cycle, changes)
+            self._beside_blocked(entry, search, resume)
+        # A search that began with the first flavor instead of where it was has nothing left to resume.
+        began_anew = resumed and entry.leaving_gone and not was_gone
+        indexes = () if began_anew else entry.assignment.indexes()
+        self._last[workload.uid] = _LastAssignment(indexes, self._cycle, changes)
         if self.reservations and entry.mode is not PreemptionMode.FIT:
             self._backfill(entry, search)
         return entry
@@ -213,7 +217,7 @@ class Nominator:
         if not entry.leaving_gone:
             self.ledger.count_leaving(gone=True)
             entry.assignment, entry.victims = search.best(entry.workload)
-            entry.leaving_gone, entry.resumed = True, False
+            entry.leaving_gone = True
         elif self._may_fit_beside(entry.workload, search, resume):  # else at most with what is held for others
             assignment, victims = search.best(entry.workload, resume)
             if assignment.mode is PreemptionMode.FIT:

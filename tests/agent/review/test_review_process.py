@@ -12,6 +12,7 @@ from providers.clock import SystemClock
 from providers.sim.forge import ForgejoDialect, ForgeServer, ForgeState, GitHubDialect, GitLabDialect
 from providers.sim.forge.contents import GitContents
 from providers.sim.forge.hosting import HostedRepository
+from providers.sim.forge.server import ForgeFault
 from tests.agent.processes import AgentPlace, until
 from tests.agent.scenes import doc, files, pool, queue, simple, team
 
@@ -106,6 +107,51 @@ def test_a_forge_that_is_down_is_told_of_and_disturbs_nobody(place: AgentPlace, 
     assert "ForgeUnreachable" in conditions()["ReviewFailed"]
     place.submit("job")
     until(lambda: place.running("job"), "work goes on")
+
+
+FAULTS = {
+    "no answer": ForgeFault(None),
+    "a page of a proxy": ForgeFault(502, {"Content-Type": "text/html"}, (b"<html><h1>Bad gateway</h1>",)),
+    "a rate limit": ForgeFault.saying(429, "slow down", retry_after="1"),
+    "half an answer": ForgeFault(200, {"Content-Type": "application/json"}, (b'[{"number": 1, "tit',)),
+}
+
+
+@pytest.mark.slow
+def test_a_forge_that_fails_in_whatever_way_is_caught_up_with(place: AgentPlace, github: ForgeServer) -> None:
+    """Meanwhile gangs start and commits come into force; what was pushed and asked is answered afterwards, once."""
+    running = place.start("first", review=settings(github))
+    until(lambda: running.get("/readyz")[0] == 200 and place.applied(), "the fleet is in force")
+    state = github.state
+    ada = state.account("ada", "write")
+    request = state.open("A pool more", ada, proposed(place, files(pool(), pool("more"), team(), queue()), 1))
+    until(lambda: bodies(github), "a comment is written")
+
+    def troubled() -> bool:
+        return any(it["type"] == "ReviewFailed" for it in (place.sync().get("status") or {}).get("conditions", ()))
+
+    for number, (words, fault) in enumerate(FAULTS.items()):
+        until(lambda: not troubled(), f"before {words} all is well")
+        github.fail(*[fault] * 4)
+        until(troubled, f"the FleetSync tells of {words}")
+        fleet = files(pool(), pool("more", limits={"nodes": 2 + number}), team(), queue())
+        head = proposed(place, fleet, 1)
+        state.push(request.number, head)
+        state.comment(request.number, ada, f"/muster why job{number}")
+        place.submit(f"job{number}")
+        until(lambda number=number: place.running(f"job{number}"), f"work goes on in spite of {words}")
+        (place.repository.clone / f"note{number}.md").write_text(words, encoding="utf-8")
+        merged = place.repository.push("A note")
+        until(lambda merged=merged: place.applied().endswith(merged), "and so do revisions")
+        until(lambda head=head: head[:12] in ours(github)[0], f"after {words} the comment is caught up")
+        until(lambda number=number: f"why job{number}" in ours(github)[0], "with the answer")
+    asked = [it for it in state.comments.values() if it.author is ada]
+    assert len(ours(github)) == 1
+    assert [len(it.reactions) for it in asked] == [1] * len(FAULTS)
+
+
+def ours(github: ForgeServer) -> list[str]:
+    return [it.body for it in github.state.comments.values() if it.author is not None and it.author.login != "ada"]
 
 
 def test_a_merge_waits_for_its_approval_and_a_worse_one_for_another(place: AgentPlace, github: ForgeServer) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fleet.actions import OpenClaims, SaveGang
 from fleet.fence import told_apart
+from fleet.quota import namespace_room
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Hold, NamespaceQuota, NamespaceQuotas, QuotaScope, Snapshot
@@ -189,3 +190,29 @@ def test_one_that_cannot_be_reckoned_with_is_set_aside_and_stops_nobody() -> Non
     actions, failed = told_apart(cycle.decide(world.fleet, snapshot))
     assert [it.subject for it in failed] == [f"gang/{sick.uid}"]
     assert [it.gang.job.name for it in actions if isinstance(it, SaveGang)] == ["b"]
+
+
+def test_what_gangs_of_a_kind_take_is_summed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in later passes, while the quotas bound what they bound, whatever is used of them."""
+    world, summed, sums = yard(), [0], namespace_room._summed
+
+    def counted(*asked: Any) -> Any:
+        summed[0] += 1
+        return sums(*asked)
+
+    monkeypatch.setattr(namespace_room, "_summed", counted)
+    world.waits(*[gang(f"g{number:02}", count=1 + number % 2) for number in range(20)])
+    snapshot = replace(world.snapshot(), namespace_quotas=quotas(quota(1)))
+    cycle.decide(world.fleet, snapshot)
+    assert summed == [2]
+    cycle.decide(world.fleet, replace(snapshot, namespace_quotas=quotas(quota(1, used=1))))
+    assert summed == [2]
+    cycle.decide(world.fleet, replace(snapshot, namespace_quotas=quotas(quota(9))))
+    assert summed == [4]
+
+
+def test_kinds_are_forgotten_beyond_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_room, "KINDS_MOST", 2)
+    world = yard()
+    world.waits(*[gang(f"g{gpus}", count=1, gpu=gpus) for gpus in range(1, 8)])
+    assert {it.reason for it in decided(world, quotas(quota(0))).values()} == {Reason.RESOURCE_QUOTA}

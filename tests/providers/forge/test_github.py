@@ -8,6 +8,7 @@ import subprocess
 import sys
 import traceback
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,8 @@ def test_how_long_to_rest(make_world: MakeWorld, case: str) -> None:
         world.forge.open_requests("main")
     assert caught.value.until_s == NOW_S + rest_s
     assert not isinstance(message, str) or message in str(caught.value)
+    until = datetime.fromtimestamp(NOW_S + rest_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert str(caught.value).endswith(f"; it is left alone until {until}")
 
 
 def test_the_rate_of_the_hour_is_used_up(make_world: MakeWorld) -> None:
