@@ -123,10 +123,8 @@ def _settled(context: DisruptionContext) -> Sequence[_Stay]:
     """
     fleet, snapshot, index = context.fleet, context.snapshot, context.snapshot.index
     claims, aside = snapshot.claims, claims_set_aside(snapshot)
-    if aside:
-        claims = {name: claim for name, claim in claims.items() if name not in aside}
-    known = _stays(index, claims, context.held, machines_held(snapshot), fleet.node_pools)
-    if not known:
+    claims = {name: claim for name, claim in claims.items() if name not in aside} if aside else claims
+    if not (known := _stays(index, claims, context.held, machines_held(snapshot), fleet.node_pools)):
         return ()
     stays = _in_order(index, known, context.candidates())
     now_s, objecting, lost_usd = snapshot.now_s, context.objecting, _lost_usd(context)

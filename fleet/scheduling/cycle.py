@@ -331,8 +331,7 @@ class AdmissionPass:
 
     def _submit_one(self, gang: Gang) -> None:
         """Puts a waiting gang into its queue, or saves the refusal of the first rule that keeps it out."""
-        under_way, binding = self.snapshot.busy, self.workloads.binding(gang)
-        busy = bool(under_way) and gang_subject(gang.uid) in under_way
+        busy, binding = gang_subject(gang.uid) in self.snapshot.busy, self.workloads.binding(gang)
         refusal = prefilter(self.fleet, self.snapshot, gang, binding) if not busy else None
         if refusal is not None:
             self._wait(gang, refusal)

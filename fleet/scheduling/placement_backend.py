@@ -31,13 +31,13 @@ class PlacedGang:
     """Name of a claim -> the offering it buys."""
     ordinary: bool = False
     """Whether it is for pods of no gang: the machines are nobody's, and need not come together."""
-    waiting: tuple[Pin, ...] | None = None
-    """Its pins where some wait for machines that are cut anew; None = they are as the plan has them."""
+    fixed: tuple[Pin, ...] | None = None
+    """Its pins where the plan has slots that are shared since, which tell no node. None = as the plan has them."""
 
     @property
     def pins(self) -> tuple[Pin, ...]:
         """Returns its places as its status has them; few are asked for before all is bought together."""
-        return self.plan.pins() if self.waiting is None else self.waiting
+        return self.plan.pins() if self.fixed is None else self.fixed
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -255,7 +255,7 @@ class ClusterBackend:
         new = [replace(pin, node="") if pin.claim in cut else pin for pin in self.placed[uid].pins]
         vacated = set(lost_pods.vacated)
         self._pins_with_replacements[uid] = (*(pin for pin in gang.pins if pin not in vacated), *new)
-        self.placed[uid] = replace(self.placed[uid], waiting=tuple(new))
+        self.placed[uid] = replace(self.placed[uid], fixed=tuple(new))
 
     def note_pods(self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...]) -> None:
         """Records as decided what is bought for ordinary pods; the plan has been taken on the state."""
@@ -285,9 +285,13 @@ class ClusterBackend:
             self._name_bought(claims.names)
         else:
             claims, offerings = WrittenClaims(), {}
-        self.placed[uid] = PlacedGang(plan, claims, needs, offerings, ordinary)
+        shared = (
+            () if plan.busy else [it.slot for it in plan.assignments if it.slot.name.startswith(("claim/", "recut/"))]
+        )
+        pins = plan.pins() if any(slot.node for slot in shared) else None
+        self.placed[uid] = PlacedGang(plan, claims, needs, offerings, ordinary, pins)
         self.planner.settle(uid)
-        self._share_rest(plan)
+        self._share_rest(shared)
 
     def _name_bought(self, names: Mapping[tuple[int, int], str]) -> None:
         """Names the slots of bought machines after their claims."""
@@ -297,12 +301,11 @@ class ClusterBackend:
             bought.claim = name
             self._slot_of_claim[name] = bought
 
-    def _share_rest(self, plan: PlacementPlan) -> None:
-        """Lets gangs that can wait for a machine on its way use the rest of it."""
-        for assignment in () if plan.busy else plan.assignments:
-            if assignment.slot.name.startswith(("claim/", "recut/")):
-                self.state.share(assignment.slot)
-                self._slot_of_claim[assignment.slot.claim] = assignment.slot
+    def _share_rest(self, slots: Iterable[NodeSlot]) -> None:
+        """Lets gangs that can wait for machines on their way use the rest of them."""
+        for slot in slots:
+            self.state.share(slot)
+            self._slot_of_claim[slot.claim] = slot
 
     def lift(self, holder: AdmittedWorkload) -> None:
         """Frees all places of a gang."""
