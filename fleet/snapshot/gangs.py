@@ -319,6 +319,7 @@ class Gang:
     """Name of the Workload object."""
     job: JobRef
     queue: str
+    """The queue that it waits in, or was admitted in: it counts there until it ends or waits again."""
     priority_class: str
     priority: int
     """Priority of its class when the Workload was made; decisions use `effective_priority`."""
@@ -378,6 +379,8 @@ class Gang:
     """Of ordinary pods: how much each would rather stay, see `Pod`."""
     workload_uid: str = ""
     """uid of the Workload object; empty until that is made."""
+    patched_queue: str | None = None
+    """What somebody has written into `spec.queue` of its Workload since it was admitted; None = it says `queue`."""
     remaining: Mapping[str, int] = field(default_factory=dict)
     """Pod set -> pods its job still needs, where these are fewer than it asked for at first."""
     choice: SubGroup | None = None
