@@ -319,7 +319,6 @@ class Gang:
     """Name of the Workload object."""
     job: JobRef
     queue: str
-    """The queue that it waits in, or was admitted in: it counts there until it ends or waits again."""
     priority_class: str
     priority: int
     """Priority of its class when the Workload was made; decisions use `effective_priority`."""
@@ -438,8 +437,7 @@ class Gang:
 
     def pod_set(self, name: str) -> PodSet:
         """Returns the pod set of that name; one without requests where it has none (`strange_pins`)."""
-        found = next((pods for pods in self.pod_sets if pods.name == name), None)
-        return PodSet(name, 0, {}) if found is None else found
+        return next((pods for pods in self.pod_sets if pods.name == name), None) or PodSet(name, 0, {})
 
     @property
     def strange_pins(self) -> Sequence[str]:

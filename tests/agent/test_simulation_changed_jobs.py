@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fleet.explain.gang_notes import gang_notes
 from providers.sim.store import PatchType
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
 
@@ -123,3 +124,29 @@ def test_a_misspelt_resource_is_told_with_the_right_name() -> None:
     assert gang is not None
     assert "did you mean nvidia.com/gpu?" in gang.message
     assert any("did you mean nvidia.com/gpu?" in it for it in warned(scene, str(gang.reason)))
+
+
+def test_a_misspelt_annotation_keeps_a_job_waiting_until_it_is_mended() -> None:
+    scene = Scene(simple())
+    job = gpu_job("g", pods=1)
+    job["metadata"].setdefault("annotations", {})["muster.dev/max-runtime"] = "2h"
+    scene.sim.submit(job)
+    scene.sim.advance(30)
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert (gang.state, gang.reason) == ("Pending", "UnsupportedConstraint")
+    assert "metadata.annotations[muster.dev/max-runtime]" in gang.message
+    assert "did you mean muster.dev/max-run-time?" in gang.message
+    patched(scene, "Job", "g", {"metadata": {"annotations": {"muster.dev/max-runtime": None}}})
+    scene.until_running("g", 600)
+    patched(scene, "Job", "g", {"metadata": {"annotations": {"muster.dev/max-runtime": "2h"}}})
+    scene.sim.advance(30)
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert scene.state("g") == "Admitted"
+    (note,) = [
+        it
+        for it in gang_notes(scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset()), gang)
+        if it.startswith("unread: ")
+    ]
+    assert "muster.dev/max-runtime" in note

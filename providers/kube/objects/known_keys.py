@@ -70,6 +70,7 @@ OF_OTHERS: Final[frozenset[str]] = frozenset(
     }
 )
 """What we write ourselves, on work, nodes and elsewhere: tools copy such labels to pods, which means nothing."""
+_KNOWN: Final = OF_USERS | OF_OTHERS
 
 
 def unknown_keys(
@@ -80,7 +81,7 @@ def unknown_keys(
     `whose` goes before their paths: `pods of main: `.
     """
     for where, found in (("labels", keys), ("annotations", annotations)):
-        unknown = sorted(key for key in found or () if key.startswith(_OURS) and key not in OF_USERS | OF_OTHERS)
+        unknown = sorted(key for key in found or () if key.startswith(_OURS) and key not in _KNOWN)
         for key in unknown[:_TOLD]:
             meant = near(key.removeprefix(_OURS), (it.removeprefix(_OURS) for it in OF_USERS))
             hint = f"; did you mean {_OURS}{meant}?" if meant else ""
