@@ -378,6 +378,8 @@ class Gang:
     """Of ordinary pods: how much each would rather stay, see `Pod`."""
     workload_uid: str = ""
     """uid of the Workload object; empty until that is made."""
+    patched_queue: str | None = None
+    """What somebody has written into `spec.queue` of its Workload since it was admitted; None = it says `queue`."""
     remaining: Mapping[str, int] = field(default_factory=dict)
     """Pod set -> pods its job still needs, where these are fewer than it asked for at first."""
     choice: SubGroup | None = None
@@ -435,8 +437,7 @@ class Gang:
 
     def pod_set(self, name: str) -> PodSet:
         """Returns the pod set of that name; one without requests where it has none (`strange_pins`)."""
-        found = next((pods for pods in self.pod_sets if pods.name == name), None)
-        return PodSet(name, 0, {}) if found is None else found
+        return next((pods for pods in self.pod_sets if pods.name == name), None) or PodSet(name, 0, {})
 
     @property
     def strange_pins(self) -> Sequence[str]:

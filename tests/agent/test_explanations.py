@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from agent import explanations
 from agent.cli.explain import short_lines
@@ -203,8 +204,10 @@ def test_a_workload_that_has_gone_meanwhile_is_no_failure(error: KubeError, *, f
     kept = KeptWorld(write=write, failed=failed.append)
     kept.world.gangs = {"uid-blue-1": replace(kept.world.gang("blue-1"), workload_uid="w")}
     kept.turn()
-    kept.rest()
+    with capture_logs() as lines:
+        kept.rest()
     assert bool(failed) == fails
+    assert any(it["event"] == "explanation_not_written" for it in lines) == fails
 
 
 def shown(it: Gang, short: Mapping[str, Any]) -> dict[str, Any]:

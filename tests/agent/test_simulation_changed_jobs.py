@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fleet.explain.gang_notes import gang_notes
 from providers.sim.store import PatchType
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
 
@@ -57,17 +58,40 @@ def test_a_job_that_is_changed_while_it_runs(patch: dict[str, Any], words: str, 
         assert len(scene.nodes_of("g")) == 2
 
 
-def test_a_workload_whose_queue_is_patched_is_told_of() -> None:
-    scene = Scene(simple())
+def used(scene: Scene) -> dict[str, int]:
+    """GPUs that each Queue's status shows as used."""
+    return {
+        it["metadata"]["name"]: sum(
+            int(one["used"]) for one in it["status"].get("usage", ()) if "gpu" in one["resource"]
+        )
+        for it in scene.sim.objects("Queue")
+    }
+
+
+@pytest.mark.parametrize("named", ["elsewhere", "other", "same", ""])
+def test_a_gang_counts_where_it_was_admitted_whatever_queue_its_workload_is_patched_to(named: str) -> None:
+    """That of another team, one without its flavor, its team's second, one that is not declared, none."""
+    queues = (queue(), queue("same", team="t"), queue("other", flavors=("a100",), team="u"))
+    pools = (pool(), pool("a100"))
+    others = team("u", quotas={"a100": {"nvidia.com/gpu": 8}}, namespaces=["u"])
+    scene = Scene(files(*pools, team(), others, *queues))
     scene.runs(gpu_job("g", pods=2))
+    before = used(scene)
+    assert before == {"t": 16, "same": 0, "other": 0}
     gang = scene.sim.gang("g")
     assert gang is not None
-    patched(scene, "Workload", gang.workload, {"spec": {"queue": "elsewhere"}})
-    scene.sim.advance(30)
+    patched(scene, "Workload", gang.workload, {"spec": {"queue": named}})
+    scene.sim.advance(400)
     assert scene.state("g") == "Admitted"
-    assert any(
-        "its Workload names queue 'elsewhere', which is not declared" in it for it in warned(scene, "JobChanged")
-    )
+    assert used(scene) == before
+    words = f"the queue of its Workload was changed to {named!r} while it runs: it counts in 't' until it ends"
+    assert sum(words in it for it in warned(scene, "JobChanged")) == 1, "once"
+    patched(scene, "Workload", gang.workload, {"spec": {"active": False}})
+    scene.sim.advance(120)
+    requeued = scene.sim.gang("g")
+    assert requeued is not None
+    assert (requeued.queue, requeued.patched_queue) == ("t", None), "made anew as its job says"
+    assert sum(used(scene).values()) == (16 if scene.state("g") == "Admitted" else 0)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +124,29 @@ def test_a_misspelt_resource_is_told_with_the_right_name() -> None:
     assert gang is not None
     assert "did you mean nvidia.com/gpu?" in gang.message
     assert any("did you mean nvidia.com/gpu?" in it for it in warned(scene, str(gang.reason)))
+
+
+def test_a_misspelt_annotation_keeps_a_job_waiting_until_it_is_mended() -> None:
+    scene = Scene(simple())
+    job = gpu_job("g", pods=1)
+    job["metadata"].setdefault("annotations", {})["muster.dev/max-runtime"] = "2h"
+    scene.sim.submit(job)
+    scene.sim.advance(30)
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert (gang.state, gang.reason) == ("Pending", "UnsupportedConstraint")
+    assert "metadata.annotations[muster.dev/max-runtime]" in gang.message
+    assert "did you mean muster.dev/max-run-time?" in gang.message
+    patched(scene, "Job", "g", {"metadata": {"annotations": {"muster.dev/max-runtime": None}}})
+    scene.until_running("g", 600)
+    patched(scene, "Job", "g", {"metadata": {"annotations": {"muster.dev/max-runtime": "2h"}}})
+    scene.sim.advance(30)
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert scene.state("g") == "Admitted"
+    (note,) = [
+        it
+        for it in gang_notes(scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset()), gang)
+        if it.startswith("unread: ")
+    ]
+    assert "muster.dev/max-runtime" in note

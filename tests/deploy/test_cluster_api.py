@@ -79,7 +79,8 @@ def test_people_see_every_kind_and_change_only_what_is_theirs() -> None:
         name: {(res, verb) for r in rule for res in r["resources"] for verb in r["verbs"]}
         for name, rule in rules.items()
     }
-    assert may["muster-view"] == {(plural, verb) for plural in NAMES for verb in ("get", "list", "watch")}
+    seen = (*NAMES, "resourceclaims", "resourceslices")
+    assert may["muster-view"] == {(plural, verb) for plural in seen for verb in ("get", "list", "watch")}
     assert may["muster-edit"] == {("workloads", verb) for verb in ("patch", "update", "delete")}
     assert may["muster-operator"] == {
         *(("fleetsyncs", verb) for verb in ("get", "list", "patch")),

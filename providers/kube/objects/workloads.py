@@ -1,8 +1,10 @@
 """`Gang` <-> the Workload object. The specification says what is asked for, the status what was decided.
 
-Both together rebuild the gang after a crash. Not kept, because they are read from the job whenever it is seen:
-`LIVE_FIELDS`. Never written here, because they are others' to write: `active`, once the object exists, and `checks`
-(`workload_patches` has the exceptions).
+Both together rebuild the gang after a crash. The queue is that in which it was admitted, whatever the specification is
+patched to since: Kueue's webhook refuses such a patch while quota is reserved, and here nothing moves by it.
+
+Not kept, because they are read from the job whenever it is seen: `LIVE_FIELDS`. Never written here, because they are
+others' to write: `active`, once the object exists, and `checks` (`workload_patches` has the exceptions).
 """
 
 from collections.abc import Mapping, Sequence
@@ -94,6 +96,7 @@ class _WorkloadStatus(Wire, frozen=True):
     reason: str = ""
     message: str = ""
     since: str | None = None
+    queue: str = ""
     flavors: list[_Assignment] | None = None
     admitted: list[_Counted] | None = None
     pins: list[_Pin] | None = None
@@ -169,6 +172,7 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         waitingSince=_waiting_since(gang),
         nodes=len({pin.node or pin.claim for pin in gang.pins}),
         gpus=gpus_of(gang),
+        queue="" if gang.state is GangState.PENDING else gang.queue,
         flavors=[{"podSet": name, "flavor": one} for name, given in sorted(gang.flavors.items()) for one in given],
         admitted=[{"podSet": one.name, "count": one.count} for one in gang.pod_sets if gang.holds_capacity],
         pins=[_pin_object(pin) for pin in gang.pins],
@@ -195,14 +199,15 @@ def decode_workload(raw: bytes | Raw) -> Gang:
     meta, spec, job = found.metadata, found.spec, found.spec.job
     status = found.status or _WorkloadStatus(reason=Reason.QUEUED, since=meta.creation_timestamp)
     conditions = conditions_of(status.conditions)
-    ready = find(conditions, POD_READY)
+    ready, queue = find(conditions, POD_READY), status.queue or spec.queue
     return Gang(
         uid=job.uid,
         namespace=meta.namespace,
         workload=meta.name,
         workload_uid=meta.uid,
         job=JobRef(job.api_version, job.kind, meta.namespace, job.name, job.uid),
-        queue=spec.queue,
+        queue=queue,
+        patched_queue=None if spec.queue == queue else spec.queue,
         priority_class=spec.priority_class,
         priority=spec.priority,
         pod_sets=_admitted(spec.pod_sets or (), status.admitted or (), meta.namespace),

@@ -19,6 +19,7 @@ from providers.kube.objects.additions import Additions, recorded
 from providers.kube.objects.instants import instant_of, parse_instant
 from providers.kube.objects.jobs.kind import GroupKind, JobKind
 from providers.kube.objects.jobs.templates import Role
+from providers.kube.objects.known_keys import unknown_keys
 from providers.kube.objects.names import (
     CHECKPOINT_INTERVAL,
     EXPECTED_RUN,
@@ -94,7 +95,15 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         numbering=kind.numbering(raw),
         may_be_queued=ours and not queue and kind.hold is Hold.SWITCH,
         labels=pod_labels(tuple((meta.labels or {}).items())),
-        **said_of(meta.labels, annotations)._asdict(),
+        **said_of(meta.labels, annotations, _of_templates(read))._asdict(),
+    )
+
+
+def _of_templates(read: Iterable[tuple[PodSet, PodTemplate]]) -> tuple[UnsupportedConstraint, ...]:
+    return tuple(
+        one
+        for pods, template in read
+        for one in unknown_keys(template.labels, template.annotations, f"pods of {pods.name}: ")
     )
 
 
@@ -138,7 +147,11 @@ class Said(NamedTuple):
     unread: tuple[UnsupportedConstraint, ...] = ()
 
 
-def said_of(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) -> Said:
+def said_of(
+    labels: Mapping[str, str] | None,
+    annotations: Mapping[str, str],
+    of_templates: tuple[UnsupportedConstraint, ...] = (),
+) -> Said:
     """How long it runs, may run and may wait, how much more it counts than its class says, what a lost node means."""
     most_s, kueues = _interval_s(annotations.get(MAX_RUN, "")), whole(first_of(labels, KUEUE_MAX_RUN))
     return Said(
@@ -147,7 +160,7 @@ def said_of(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) ->
         _interval_s(first_of(annotations, *SLA_WAITING)),
         _boost(first_of(annotations, *PRIORITY_BOOST)),
         said if (said := annotations.get(ON_NODE_FAILURE, "")) in _ON_NODE_FAILURE else "",
-        tuple(_unread(labels or {}, annotations)),
+        (*_unread(labels or {}, annotations), *unknown_keys(labels, annotations), *of_templates),
     )
 
 
