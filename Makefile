@@ -30,7 +30,7 @@ test: install
 	$(MAKE) --no-print-directory --jobs 3 lint types layers
 	$(MAKE) --no-print-directory unit
 
-# Every commit: under 90 s on two cores. What is slow waits for `make test`.
+# Every commit: about four minutes on two cores. What is slow waits for `make test`.
 check: install
 	$(MAKE) --no-print-directory --jobs 2 lint types layers quick
 

@@ -42,7 +42,6 @@ def deep_texts() -> None:
 
     pytest makes a failure of that, of whichever test it comes in.
     """
-    gc.collect()
     gc.disable()
 
 
