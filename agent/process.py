@@ -55,7 +55,7 @@ from providers.git.source import GitSource
 from providers.kube.actuator import Actuator, GpuOperatorMaps
 from providers.kube.elector import Elector
 from providers.kube.lease import KubeLease
-from providers.kube.memory import settle_heap
+from providers.kube.memory import collection_paused, settle_heap
 from providers.kube.objects.paths import NODE_POOLS, QUEUES
 from providers.kube.retry import Retrier
 from providers.kube.transport import KubeTransport
@@ -380,7 +380,8 @@ class Agent:
     def _turned(self, brain: Brain) -> float:
         """Decides once; how long it took, in seconds."""
         began_s = time.perf_counter()
-        brain.turn()
+        with collection_paused():
+            brain.turn()
         took_s = time.perf_counter() - began_s
         self.metrics.turn_s.observe(took_s)
         return took_s

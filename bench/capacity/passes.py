@@ -17,7 +17,7 @@ from model.kinds import Toleration
 from model.labels import GPU_RESOURCE
 from model.loader import load
 from providers.aws.catalog import package_catalog
-from providers.kube.memory import settle_heap
+from providers.kube.memory import collection_paused, settle_heap
 
 SEEDS = tuple(range(5))
 NOW_S = 1e9
@@ -105,7 +105,8 @@ def _pass(fleet: Fleet, gangs: list[Gang], seen: Snapshot | None = None) -> tupl
     seen = replace(seen, gangs={gang.uid: gang for gang in gangs})
     settle_heap()  # as the agent does once it has read its cluster
     began_s = time.process_time()
-    actions = cycle.decide(fleet, seen)
+    with collection_paused():  # as in each of its turns
+        actions = cycle.decide(fleet, seen)
     seconds = time.process_time() - began_s
     tallies = [it.tally for it in actions if isinstance(it, OpenClaims) and it.tally is not None]
     if not tallies:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from providers.kube import wire
-from providers.kube.memory import settle_heap
+from providers.kube.memory import collection_paused, settle_heap
 
 
 def test_objects_stay_raw() -> None:
@@ -34,10 +34,24 @@ def test_identity_and_status_never_fail(raw: bytes) -> None:
 
 def test_the_heap_settles() -> None:
     before = gc.get_threshold()
+    gc.unfreeze()  # what the tests themselves have frozen
     try:
         settle_heap(50_000)
         assert gc.get_threshold()[0] == 50_000
         assert gc.get_freeze_count() > 0
     finally:
-        gc.unfreeze()
         gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_nothing_is_collected_meanwhile(was_on: bool) -> None:
+    (gc.enable if was_on else gc.disable)()
+    with collection_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled() is was_on
+
+
+def test_it_goes_on_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), collection_paused():
+        _ = 1 / 0
+    assert gc.isenabled()
