@@ -7,6 +7,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from agent.settings_section import SettingsSection
 from model.labels import USER, CapacityType
+from providers.kube.resources import GROUP
 from providers.store.port import Ledger
 
 
@@ -82,6 +83,12 @@ class LedgerSettings(SettingsSection):
     """The first that fits counts."""
     commitments: Annotated[tuple[CommitmentSettings, ...], Field(max_length=1000)] = ()
     """What is paid for reservations, used or not; of their machines it counts before any of `rates`."""
+
+    @model_validator(mode="after")
+    def _no_label_of_ours(self) -> Self:
+        if self.user_label.startswith(f"{GROUP}/") and self.user_label != USER:
+            raise ValueError(f"userLabel {self.user_label!r} begins with {GROUP}/, where only {USER} names a user")
+        return self
 
     @model_validator(mode="after")
     def _each_reservation_once(self) -> Self:

@@ -37,11 +37,12 @@ from fleet.fence import DecisionFailed
 from fleet.mig.records import LayoutRecords, with_former_layouts
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
-from fleet.plan.changes import only_windows, says_the_same, suspension, utc
+from fleet.plan.changes import only_windows, says_the_same, suspension
 from fleet.plan.convergence import Convergence, ConvergencePhase, began, looked_at
 from fleet.plan.guards import RevisionTally, day_with, last_day
 from fleet.snapshot import RolloutProgress, Snapshot
 from model.fleet import Fleet
+from model.plain_text import instant
 from model.problem import Problem, in_short
 
 log = structlog.get_logger(__name__)
@@ -414,7 +415,7 @@ class Sync:
             )
         words, until_s = frozen_until(self.fleet, now_s, "Sync")
         if words and not only_windows(self.fleet, fleet):
-            until = "" if isinf(until_s) else f" until {utc(until_s)}"
+            until = "" if isinf(until_s) else f" until {instant(until_s)}"
             return "Frozen", f"{words}: new revisions are held back{until}"
         return None
 

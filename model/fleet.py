@@ -21,16 +21,11 @@ from model.kinds.base import API_VERSION, Metadata
 from model.kinds.capacity import FlavorSpec
 
 if TYPE_CHECKING:  # most fleets hold none of them
-    from model.upstream import (
-        AdmissionCheck,
-        CapacityBuffer,
-        ClusterQueue,
-        Cohort,
-        CorePodTemplate,
-        LocalQueue,
-        ResourceFlavor,
-        VolcanoQueue,
-    )
+    from model.upstream.capacity import ResourceFlavor
+    from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
+    from model.upstream.cluster_queue import ClusterQueue
+    from model.upstream.tenancy import AdmissionCheck, Cohort, LocalQueue
+    from model.upstream.volcano import VolcanoQueue
 
 
 def default_policy() -> FleetPolicy:
@@ -65,8 +60,7 @@ class Fleet:
     local_queues: "Mapping[str, LocalQueue]" = field(default_factory=dict)
     """By `namespace/name`."""
     resource_flavors: "Mapping[str, ResourceFlavor]" = field(default_factory=dict)
-    """One named like a pool goes before the flavor the pool implies; `model.upstream.pools_of` says which pools it has.
-    """
+    """One named like a pool goes before the flavor the pool implies; `pools_of` says which pools it has."""
     admission_checks: "Mapping[str, AdmissionCheck]" = field(default_factory=dict)
     volcano_queues: "Mapping[str, VolcanoQueue]" = field(default_factory=dict)
     """The root queue need not be here."""

@@ -7,21 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from model.kinds import KINDS, Declaration
-from model.upstream import (
-    AdmissionCheck,
-    CapacityBuffer,
-    ClusterQueue,
-    Cohort,
-    CorePodTemplate,
-    EC2NodeClass,
-    KarpenterNodeOverlay,
-    KarpenterNodePool,
-    KueueTopology,
-    LocalQueue,
-    ResourceFlavor,
-    VolcanoQueue,
-    WorkloadPriorityClass,
-)
+from model.upstream.capacity import KueueTopology, ResourceFlavor
+from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
+from model.upstream.cluster_queue import ClusterQueue
+from model.upstream.karpenter import EC2NodeClass, KarpenterNodeOverlay, KarpenterNodePool
+from model.upstream.tenancy import AdmissionCheck, Cohort, LocalQueue, WorkloadPriorityClass
+from model.upstream.volcano import VolcanoQueue
 from tools.schema import schema_of
 
 _END = "<!-- /fields -->"

@@ -23,7 +23,7 @@ from pydantic_core import core_schema
 
 from model.kinds import KINDS, Declaration
 from model.kinds.base import Spec, format_duration
-from model.upstream import UPSTREAM_KINDS
+from model.upstream.manifests import UPSTREAM_KINDS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -11,7 +11,7 @@ from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.hints import did_you_mean, listing
 from model.quantity import format_amount
-from model.upstream import CapacityBuffer
+from model.upstream.capacity_buffer import CapacityBuffer
 
 
 def buffer_lines(fleet: Fleet, snapshot: Snapshot, name: str) -> Iterator[str]:

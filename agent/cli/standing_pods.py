@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from model.labels import GPU_RESOURCE, WORKLOAD
+from model.labels import WORKLOAD
 
 GPU: Final = "nvidia.com/"
 STANDING: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -170,12 +170,11 @@ def claimed_gpus(slices: Iterable[Any], claims: Iterable[Any]) -> Mapping[str, C
 
 
 def _resources(spec: _SeenSliceSpec) -> Iterable[tuple[_DeviceId, str]]:
-    from model.mig.geometry import resource_name
+    from model.mig.geometry import device_resource
 
     for device in spec.devices if spec.driver == _DRIVER else ():
-        kind, profile = (_attribute(device, name) for name in ("type", "profile"))
-        if kind in {"gpu", "mig"}:
-            yield (spec.driver, spec.pool.name, device.name), resource_name(profile) if kind == "mig" else GPU_RESOURCE
+        if resource := device_resource(_attribute(device, "type"), _attribute(device, "profile")):
+            yield (spec.driver, spec.pool.name, device.name), resource
 
 
 def _attribute(device: _SeenDevice, name: str) -> str:

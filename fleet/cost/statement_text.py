@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from fleet.cost.statement import Statement, StatementLine
-from model.plain_text import plain
+from model.plain_text import instant, plain
 
 MOST_BARS: Final = 25
 _COLUMNS: Final = ("USD", "share", "borrowed USD", "lost USD", "GPU-hours", "forecast USD")
@@ -87,7 +87,7 @@ def statement_json(it: Statement) -> str:
     ]
     found = {
         "month": it.month.name,
-        "until": datetime.fromtimestamp(it.until_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "until": instant(it.until_s),
         "by": list(it.by),
         "lines": [{**dict(zip(it.by, key, strict=True)), **_amounts(line)} for key, line in it.ranked],
         "total": _amounts(it.total),

@@ -27,7 +27,7 @@ from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.quantity import CPU
-from model.upstream import CapacityBuffer, CorePodTemplate
+from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
 
 REPLICAS: Final = "replicas"
 """Name of the set of pods that a buffer stands for."""

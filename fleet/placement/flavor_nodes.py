@@ -19,7 +19,7 @@ from model.gpu_sharing import plugin_config_name
 from model.index import Index, derived
 from model.kinds import NodePool, RequirementTerm, Taint, Toleration
 from model.labels import DEVICE_PLUGIN_CONFIG, DRA_PLUGIN, GPU_RESOURCE, SHARED_GPU_RESOURCE
-from model.upstream import pools_of, wanted_labels
+from model.upstream.capacity import pools_of, wanted_labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from fleet.disruption import frozen_until
 from fleet.disruption.pool_rollout import rollout_order
 from fleet.hard_fence import unfenced, waiting_in_new_fences
 from fleet.offerings.overlays import applied_overlays
-from fleet.plan.changes import PlannedChange, declared_changes, only_windows, suspension, utc
+from fleet.plan.changes import PlannedChange, declared_changes, only_windows, suspension
 from fleet.plan.consequences import (
     Consequences,
     GangImpact,
@@ -38,6 +38,7 @@ from fleet.policy.checks import judge_plan
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from model.kinds.base import format_duration
+from model.plain_text import instant
 
 
 def declared_plan(
@@ -145,7 +146,7 @@ def _held(before: Fleet, now_s: float) -> str:
         return ""
     if isinf(until_s):
         return f"held: {words}, with no end in sight"
-    return f"held: {words}, until {utc(until_s)}; then it comes into force"
+    return f"held: {words}, until {instant(until_s)}; then it comes into force"
 
 
 def _refusals(guarded: GuardedRevision, snapshot: Snapshot, confirmed: frozenset[str]) -> tuple[str, ...]:

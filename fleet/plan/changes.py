@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from model.fleet import Fleet
@@ -61,11 +60,6 @@ class When:
 
 
 NOW: Final = When()
-
-
-def utc(epoch_s: float) -> str:
-    """Returns an instant as people read it, to the second."""
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _rounded_s(seconds: float) -> float:

@@ -11,10 +11,10 @@ from typing import Any, Final
 from fleet.actions import PurchaseTally
 from fleet.cost.indicators import HOURS_A_MONTH
 from fleet.mig.layouts import TAKES_OVER
-from fleet.plan.changes import SYMBOLS, PlannedChange, utc
+from fleet.plan.changes import SYMBOLS, PlannedChange
 from fleet.plan.consequences import CUT_ANEW, GangImpact, HourlyBill
 from fleet.plan.plan import Plan
-from model.plain_text import counted, number_of
+from model.plain_text import counted, instant, number_of
 from model.quantity import format_amount
 
 
@@ -85,7 +85,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "base", plan.base_revision or "nothing"
     yield "head", plan.head_revision or "the fleet given"
     yield "plan", plan.plan_id[:12]
-    yield "made" if plan.now is None else "observed", utc(plan.observed_at_s)
+    yield "made" if plan.now is None else "observed", instant(plan.observed_at_s)
     yield "region", plan.region or "not known without a world"
     yield "prices", plan.price_source or "not known without a world"
 

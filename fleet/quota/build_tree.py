@@ -36,8 +36,10 @@ from model.kinds import Queue, Team
 from model.labels import GPU_EQUIVALENT
 from model.mig.layouts import gpu_equivalents
 from model.quantity import Resources
-from model.upstream import ClusterQueue, Cohort, cells
+from model.upstream.cluster_queue import ClusterQueue
 from model.upstream.quotas import ResourceGroup as UpstreamGroup
+from model.upstream.quotas import cells
+from model.upstream.tenancy import Cohort
 from model.upstream.volcano import ROOT
 
 

@@ -39,9 +39,17 @@ class _PodCharge(NamedTuple):
 
 Counts = Mapping[str, int]
 """Pod set -> pods."""
-_CountsKey = tuple[tuple[str, int], ...]
-KINDS_MOST = 10_000
-"""Kinds of jobs that are remembered while no ResourceQuota is changed."""
+KINDS_MOST, COUNTS_MOST = 10_000, 100
+"""Kinds of jobs that are remembered while no ResourceQuota is changed, and counts of pods of each."""
+
+
+class CountedCharges(NamedTuple):
+    """What so many pods of each set of a job take, by quota, a key of that, and why they would never be let in."""
+
+    total: tuple[QuotaCharge, ...] = ()
+    shape: Hashable = ()
+    never: Refusal | None = None
+    """None where they would be, if nobody else were there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,32 +60,22 @@ class JobCharges:
     """
 
     each: tuple[_PodCharge, ...] = ()
-    _totals: dict[_CountsKey, tuple[QuotaCharge, ...]] = field(default_factory=dict)
-    _shapes: dict[_CountsKey, Hashable] = field(default_factory=dict)
-    _never: dict[_CountsKey, Refusal | None] = field(default_factory=dict)
+    _known: dict[tuple[tuple[str, int], ...], CountedCharges] = field(default_factory=dict)
 
-    def total(self, counts: Counts) -> tuple[QuotaCharge, ...]:
-        """Returns what so many pods of each set take together, by quota."""
+    def of(self, counts: Counts) -> CountedCharges:
+        """Returns what so many pods of each set take together."""
         key = tuple(counts.items())
-        found = self._totals.get(key)
-        if found is None:
-            found = self._totals[key] = tuple(_summed(self.each, counts))
+        if (found := self._known.get(key)) is None:
+            if len(self._known) >= COUNTS_MOST:
+                self._known.clear()
+            found = self._known[key] = _counted(self.each, counts)
         return found
 
-    def shape(self, counts: Counts) -> Hashable:
-        """Returns a key of `total`."""
-        key = tuple(counts.items())
-        if key not in self._shapes:
-            amounts = ((it.quota.key, tuple(sorted(it.amounts.items()))) for it in self.total(counts))
-            self._shapes[key] = tuple(amounts)
-        return self._shapes[key]
 
-    def never(self, counts: Counts) -> Refusal | None:
-        """Returns why so many pods would not be let in though nobody else were there; None where they would."""
-        key = tuple(counts.items())
-        if key not in self._never:
-            self._never[key] = _never(self.each, counts, self.total(counts))
-        return self._never[key]
+def _counted(each: Sequence[_PodCharge], counts: Counts) -> CountedCharges:
+    total = tuple(_summed(each, counts))
+    shape = tuple((it.quota.key, tuple(sorted(it.amounts.items()))) for it in total)
+    return CountedCharges(total, shape, _never(each, counts, total))
 
 
 def _summed(each: Sequence[_PodCharge], counts: Counts) -> Iterator[QuotaCharge]:
@@ -132,7 +130,7 @@ class NamespaceRoom:
         if gang_subject(gang.uid) in self.snapshot.set_aside:
             return
         counts = to_come(self.snapshot, gang, {pods.name: pods.count for pods in gang.needed})
-        for quota, amounts in _of_kind(self.snapshot, gang).total(counts):
+        for quota, amounts in _of_kind(self.snapshot, gang).of(counts).total:
             self._taken[quota.key].update(amounts)
             self._to_come.setdefault(quota.key, Counter()).update(amounts)
 
@@ -167,14 +165,14 @@ class NamespaceRoom:
         key = workload.uid, counts
         if key not in self._charges:
             made = _made_by(self.snapshot, gang, dict(counts))
-            self._charges[key] = _of_kind(self.snapshot, gang).total(made)
+            self._charges[key] = _of_kind(self.snapshot, gang).of(made).total
         return self._charges[key]
 
 
 def bounded_shape(snapshot: Snapshot, gang: Gang) -> Hashable:
     """Returns what is alike for waiting gangs that the ResourceQuotas of their namespace treat alike."""
     asked = {pods.name: pods.count for pods in gang.needed}
-    return gang.namespace, _of_kind(snapshot, gang).shape(to_come(snapshot, gang, asked))
+    return gang.namespace, _of_kind(snapshot, gang).of(to_come(snapshot, gang, asked)).shape
 
 
 def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
@@ -182,7 +180,7 @@ def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
     least = {pods.name: pods.count if pods.min_count is None else pods.min_count for pods in gang.needed}
     if gang.choice is not None:
         least = {}
-    return _of_kind(snapshot, gang).never(_made_by(snapshot, gang, least))
+    return _of_kind(snapshot, gang).of(_made_by(snapshot, gang, least)).never
 
 
 def to_come(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:

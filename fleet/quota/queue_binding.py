@@ -13,7 +13,7 @@ from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import PriorityClass, Team
 from model.kinds.tenancy import IDLE_AFTER_S
-from model.upstream import ClusterQueue
+from model.upstream.cluster_queue import ClusterQueue
 from model.upstream.selectors import LabelSelector
 from model.upstream.volcano import ROOT
 

@@ -22,8 +22,7 @@ from fleet.quota.specs import (
     QuotaResourceGroup,
 )
 from model.quantity import Resources
-from model.upstream import VolcanoQueue
-from model.upstream.volcano import ROOT
+from model.upstream.volcano import ROOT, VolcanoQueue
 
 ANY_MACHINE = "any-machine"
 """The one flavor of Volcano's queues: whatever machine there is, or can be bought."""

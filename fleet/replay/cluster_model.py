@@ -81,7 +81,7 @@ class ClusterModel:
         self._index = Index()
         none, self._quotas = frozenset[str](), NO_QUOTAS  # their status counts the pods that are there at first
         self._seen = replace(snapshot, busy=none, set_aside=none, layouts=None, hard_fences=None, index=self._index)
-        self._seen_of: tuple[object, ...] = ()  # what was written when it was last looked at
+        self._seen_of: tuple[object, object] = None, None  # what was written when it was last looked at
         self._order = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pods: dict[str, Pod] = {}
@@ -104,22 +104,22 @@ class ClusterModel:
 
     def snapshot(self, aside: frozenset[str] = frozenset()) -> Snapshot:
         """Returns what a decider sees that leaves these subjects `aside`."""
-        if (written := self._written()) != self._seen_of:
-            if written[-5:] != self._seen_of[-5:]:  # seldom, where pods are not played one by one
+        if (written := (self._tables_written(), self._rest_written())) != self._seen_of:
+            if written[1] != self._seen_of[1]:  # seldom, where pods are not played one by one
                 self._seen = self._with_all_but_tables()
             self._seen, self._seen_of = self._look(), written
         return changed(self._seen, set_aside=aside) if aside else self._seen
 
-    def _written(self) -> tuple[object, ...]:
-        """Returns what is another tuple after anything was written; the last five tell of all but tables."""
-        single = self.shortages, self.outlook, self.pod_verdicts, self.bought  # what was seen keeps them
-        return self.now_s, *[table.writes for table in self._tables.values()], self._pod_writes, *map(id, single)
+    def _tables_written(self) -> tuple[object, ...]:
+        return self.now_s, *[table.writes for table in self._tables.values()]
+
+    def _rest_written(self) -> tuple[object, ...]:  # by identity: what was seen keeps them
+        return self._pod_writes, *map(id, (self.shortages, self.outlook, self.pod_verdicts, self.bought))
 
     def _look(self) -> Snapshot:
-        tables = {name: table.view for name, table in self._tables.items()}
-        devices = claimable(self._index, self.fleet, self._seen, tables["claims"])
-        at = {"now_s": self.now_s, "instances_at_s": self.now_s}
-        return changed(self._seen, gang_pods=self.gang_pods, devices=devices, **at, **tables)
+        seen: dict[str, Any] = {name: table.view for name, table in self._tables.items()}
+        seen["devices"] = claimable(self._index, self.fleet, self._seen, seen["claims"])
+        return changed(self._seen, now_s=self.now_s, instances_at_s=self.now_s, gang_pods=self.gang_pods, **seen)
 
     def _with_all_but_tables(self) -> Snapshot:
         (pods := self._pod_index).settle()

@@ -101,8 +101,8 @@ class VirtualWorld(ClusterModel):
     def _arrives(self, work: SubmittedGang) -> None:
         self.later(work.submitted_s, lambda: self.jobs.put(work.uid, work.job()))
 
-    def _written(self) -> tuple[object, ...]:
-        return self.standing.writes, *super()._written()
+    def _tables_written(self) -> tuple[object, ...]:
+        return self.standing.writes, *super()._tables_written()
 
     # -- what the deciders ask for --
 

@@ -47,7 +47,7 @@ def foremost(answer: Refusal, never: Refusal | None) -> Refusal:
 
 def meant_in(message: str) -> str:
     """Returns the resource that a message says may be meant; empty where it names none."""
-    return message.partition(f"{_MEANT} ")[2].rstrip("?")
+    return message.partition(f"{_MEANT} ")[2].partition("?")[0]
 
 
 def never_fits(fleet: Fleet, snapshot: Snapshot, gang: Gang, capacity: BuyableCapacity | None = None) -> Refusal | None:

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from model.index import Index, derived
 from model.kinds import Taint, Toleration
-from model.labels import GPU_RESOURCE
-from model.mig.geometry import resource_name
+from model.mig.geometry import device_resource
 from model.quantity import Resources
 
 GPU_DRIVER: Final = "gpu.nvidia.com"
@@ -103,9 +102,7 @@ class Device:
         """Returns the resource that quotas and bills count it as; empty for devices that are no GPUs."""
         if self.driver != GPU_DRIVER:
             return ""
-        if self.attributes.get(TYPE) == "mig":
-            return resource_name(str(self.attributes.get(PROFILE, "")))
-        return GPU_RESOURCE if self.attributes.get(TYPE) == "gpu" else ""
+        return device_resource(str(self.attributes.get(TYPE, "")), str(self.attributes.get(PROFILE, "")))
 
     def taken_by(self, asked: Iterable[tuple[str, Fraction]]) -> Parts | None:
         """Returns what of which capacities a claim takes that asks for so much; of a whole device nothing.

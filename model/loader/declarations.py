@@ -29,18 +29,12 @@ from model.mig.reading import UnreadableConfig, layout_of
 from model.problem import Code, Problem, Severity
 
 if TYPE_CHECKING:
-    from model.upstream import (
-        AdmissionCheck,
-        AnyKarpenterNodePool,
-        CapacityBuffer,
-        ClusterQueue,
-        Cohort,
-        CorePodTemplate,
-        EC2NodeClass,
-        LocalQueue,
-        ResourceFlavor,
-        VolcanoQueue,
-    )
+    from model.upstream.capacity import ResourceFlavor
+    from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
+    from model.upstream.cluster_queue import ClusterQueue
+    from model.upstream.karpenter import AnyKarpenterNodePool, EC2NodeClass
+    from model.upstream.tenancy import AdmissionCheck, Cohort, LocalQueue
+    from model.upstream.volcano import VolcanoQueue
 
 K_co = TypeVar("K_co", bound=Declaration, covariant=True)
 
@@ -199,18 +193,18 @@ def read_into(kind: type[Declaration]) -> type[Declaration]:
     """The class of the value that a form becomes."""
     if kind in KINDS:
         return kind
-    from model import upstream
+    from model.upstream import manifests
 
-    return upstream.read_into(kind)
+    return manifests.read_into(kind)
 
 
 def _read(value: Declaration) -> Declaration:
     """The value that a manifest becomes; what is ours is itself."""
     if type(value) in KINDS:
         return value
-    from model import upstream
+    from model.upstream import manifests
 
-    return upstream.read(value)
+    return manifests.read(value)
 
 
 def _name(document: Document) -> str | None:

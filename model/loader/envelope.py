@@ -42,7 +42,7 @@ _OURS = sorted(name for _, name in _OURS_BY_VERSION)
 @cache
 def kinds_by_version() -> Mapping[tuple[str, str], type[Declaration]]:
     """(apiVersion, kind) as they are written -> the model, those of other systems among them."""
-    from model.upstream import UPSTREAM_KINDS
+    from model.upstream.manifests import UPSTREAM_KINDS
 
     return {**_OURS_BY_VERSION, **_by_version(UPSTREAM_KINDS)}
 
@@ -93,7 +93,7 @@ def _not_read_yet(document: Document) -> Problem:
 
 def _upstream(document: Document, group: str) -> Problem:
     """A kind or version of a group of which we read others."""
-    from model.upstream import UNSUPPORTED_KINDS
+    from model.upstream.manifests import UNSUPPORTED_KINDS
 
     api_version, kind = str(document.root.data["apiVersion"]), str(document.root.data.get("kind"))
     if advice := UNSUPPORTED_KINDS.get((group, kind)):

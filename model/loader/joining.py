@@ -13,7 +13,7 @@ def join_pools(declarations: Declarations) -> Iterator[Problem]:
     """Fills `node_pools`; yields references to classes that are nowhere, and names used twice."""
     if not declarations.karpenter_pools:
         return
-    from model.upstream import PLACES, joined
+    from model.upstream.karpenter import PLACES, joined
 
     for name, pool in sorted(declarations.karpenter_pools.items()):
         wanted = pool.value.spec.template.spec.node_class_ref.name

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from model.hints import did_you_mean, listing
-from model.labels import MIG_RESOURCE_PREFIX
+from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from model.mig.facts import FAMILY_MIB_SHARE, MODELS, ModelRow, ProfileRow
 
 _ENGINES = ("NVDEC", "JPEG", "OFA")
@@ -18,6 +18,13 @@ _ENGINES = ("NVDEC", "JPEG", "OFA")
 def resource_name(profile: str) -> str:
     """The extended resource that the device plugin (strategy `mixed`) offers for `profile`: '+' becomes '.'."""
     return MIG_RESOURCE_PREFIX + profile.replace("+", ".")
+
+
+def device_resource(kind: str, profile: str) -> str:
+    """The resource that a device of NVIDIA's DRA driver counts as, by its `type` and `profile`; empty for no GPU."""
+    if kind == "mig":
+        return resource_name(profile)
+    return GPU_RESOURCE if kind == "gpu" else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from model.kinds import Declaration, NodeOverlay, NodePool, PriorityClass, Topology
-from model.upstream.base import AUTOSCALING_GROUP, KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP, KUEUE_GROUP, VOLCANO_GROUP
-from model.upstream.capacity import KueueTopology, ResourceFlavor, carried_labels, pools_of, topology, wanted_labels
+from model.upstream.base import KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP, KUEUE_GROUP, VOLCANO_GROUP
+from model.upstream.capacity import KueueTopology, ResourceFlavor, topology
 from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
 from model.upstream.cluster_queue import ClusterQueue, ClusterQueueV1Beta1, current
 from model.upstream.karpenter import (
-    PLACES,
-    AnyKarpenterNodePool,
     EC2NodeClass,
     EC2NodeClassV1Beta1,
     KarpenterNodeOverlay,
     KarpenterNodePool,
     KarpenterNodePoolV1Beta1,
     current_class,
-    joined,
     overlay,
 )
-from model.upstream.quotas import cells
 from model.upstream.tenancy import AdmissionCheck, Cohort, LocalQueue, WorkloadPriorityClass, priority_class
 from model.upstream.volcano import VolcanoQueue
 
@@ -91,40 +87,3 @@ def read(value: Declaration) -> Declaration:
     """Returns the value that a manifest becomes."""
     reading = READINGS.get(type(value))
     return reading.convert(value) if reading else value
-
-
-__all__ = [
-    "AUTOSCALING_GROUP",
-    "KARPENTER_GROUP",
-    "KARPENTER_PROVIDER_GROUP",
-    "KUEUE_GROUP",
-    "PLACES",
-    "READINGS",
-    "UNSUPPORTED_KINDS",
-    "UPSTREAM_KINDS",
-    "VOLCANO_GROUP",
-    "AdmissionCheck",
-    "AnyKarpenterNodePool",
-    "CapacityBuffer",
-    "ClusterQueue",
-    "ClusterQueueV1Beta1",
-    "Cohort",
-    "CorePodTemplate",
-    "EC2NodeClass",
-    "EC2NodeClassV1Beta1",
-    "KarpenterNodeOverlay",
-    "KarpenterNodePool",
-    "KarpenterNodePoolV1Beta1",
-    "KueueTopology",
-    "LocalQueue",
-    "ResourceFlavor",
-    "VolcanoQueue",
-    "WorkloadPriorityClass",
-    "carried_labels",
-    "cells",
-    "joined",
-    "pools_of",
-    "read",
-    "read_into",
-    "wanted_labels",
-]

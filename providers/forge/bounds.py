@@ -3,10 +3,9 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from model.plain_text import plain
+from model.plain_text import instant, plain
 from providers.clock import Clock
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable
 
@@ -79,8 +78,7 @@ def rest_s(headers: Mapping[str, str], reset: str, clock: Clock) -> int:
 def limited(what: str, pause_s: float, clock: Clock) -> ForgeRateLimited:
     """Returns the error of a forge that wants to be left alone for so long, within reason."""
     until_s = clock.now() + min(max(pause_s, 1.0), MOST_REST_S)
-    until = datetime.fromtimestamp(math.ceil(until_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return ForgeRateLimited(f"{what}; it is left alone until {until}", until_s)
+    return ForgeRateLimited(f"{what}; it is left alone until {instant(math.ceil(until_s))}", until_s)
 
 
 def refused(what: str, status: int, advice: str) -> ForgeError:

@@ -37,7 +37,7 @@ from fleet.snapshot import Claim, Gang, JobRef
 from model.gpu_sharing import with_carried_configs
 from model.mig import with_carried
 from providers.clock import Clock
-from providers.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from providers.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from providers.kube.objects import (
     DECODERS,
     HARD_FENCE,
@@ -359,7 +359,7 @@ class Actuator:
             return about
         try:
             return replace(about, uid=_any.decode(self._read(resource, about.name)).metadata.uid)
-        except NotFound:
+        except (NotFound, Forbidden):  # under roles of an earlier version it may not: better said where few look
             return about
 
     def _series_of(self, name: str, now_s: float) -> EventSeries:

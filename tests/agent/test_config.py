@@ -80,6 +80,11 @@ MISTAKES = [
     ({**GOOD, "aws": {"refreshIntervalS": 1}}, "aws.refreshIntervalS", "60"),
     ({**GOOD, "notifications": {"commitLink": "https://x/commit/"}}, "notifications.commitLink", "pattern"),
     ({**GOOD, "ledger": {}}, "ledger", "one of path and s3"),
+    (
+        {**GOOD, "ledger": {"path": "/l", "userLabel": "muster.dev/owner"}},
+        "ledger",
+        "only muster.dev/user names a user",
+    ),
     ({**GOOD, "ledger": {"path": "/l", "s3": {"bucket": "abc"}}}, "ledger", "one of path and s3"),
     ({**GOOD, "ledger": {"s3": {"bucket": "abc"}, "mostMib": 99}}, "ledger", "mostMib bounds a file"),
     ({**GOOD, "ledger": {"s3": {"bucket": "A/B"}}}, "ledger.s3.bucket", "pattern"),

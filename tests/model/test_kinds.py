@@ -15,7 +15,7 @@ from model.kinds.node_pool import DisruptionSpec, Sharing
 from model.kinds.tenancy import IdleGpuPolicy
 from model.loader import InvalidFleet, load
 from model.problem import Code
-from model.upstream import UPSTREAM_KINDS
+from model.upstream.manifests import UPSTREAM_KINDS
 
 ENVELOPE = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "p"}}
 

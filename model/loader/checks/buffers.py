@@ -9,7 +9,7 @@ from model.problem import Code, Problem
 from model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from model.upstream import CapacityBuffer, CorePodTemplate
+    from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
 
 
 def buffers_without_effect(declarations: Declarations) -> Iterator[Problem]:

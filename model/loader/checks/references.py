@@ -10,7 +10,8 @@ from model.loader.tree import Path
 from model.problem import Code, Problem
 
 if TYPE_CHECKING:
-    from model.upstream import ClusterQueue, Cohort
+    from model.upstream.cluster_queue import ClusterQueue
+    from model.upstream.tenancy import Cohort
 
 
 class Reference(NamedTuple):

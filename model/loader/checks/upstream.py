@@ -44,7 +44,7 @@ def resource_flavor_pools(declarations: Declarations) -> Mapping[str, set[str]]:
     """ResourceFlavor -> its pools; of a pool with malformed terms (`malformed_terms` has said so) no label is known."""
     if not declarations.resource_flavors:
         return {}
-    from model.upstream import carried_labels, wanted_labels
+    from model.upstream.capacity import carried_labels, wanted_labels
 
     carriers: dict[tuple[str, str], set[str]] = {}
     pools: set[str] = set()
@@ -66,7 +66,7 @@ def ambiguous_resource_flavors(declarations: Declarations) -> Iterator[Problem]:
     """A ResourceFlavor named like a pool hides the flavor the pool implies, so the pool must belong to it."""
     both = sorted(declarations.resource_flavors.keys() & declarations.node_pools.keys())
     if both:
-        from model.upstream import pools_of
+        from model.upstream.capacity import pools_of
     for name in both:
         flavor = declarations.resource_flavors[name]
         try:

@@ -23,10 +23,9 @@ from fleet.snapshot.gangs import ClaimRef
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_resources, plus
-from model.upstream import VolcanoQueue
 from model.upstream.durations import go_duration_s
 from model.upstream.selectors import LabelSelectorRequirement
-from model.upstream.volcano import STOP_POLICY
+from model.upstream.volcano import STOP_POLICY, VolcanoQueue
 from tests.conformance.cases import Case
 from tests.conformance.gangs.cluster import RowCluster, RowGroup, RowPod, shape
 from tests.conformance.gangs.declined import decline_if, known_words

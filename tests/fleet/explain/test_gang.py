@@ -4,6 +4,7 @@ import pytest
 
 from fleet.explain.gang import NOT_FORECAST, explain_gang
 from fleet.explain.gang_facts import StartEstimate, ToldLately
+from fleet.scheduling.never_fits import meant_in
 from fleet.snapshot import Gang
 from tests.support.fleets import GPU, NOW, FleetBuilder, amounts, gang, pod_set
 from tests.support.world import World
@@ -46,3 +47,8 @@ def test_a_gang_that_no_waiting_helps_is_told_so(asked: Gang, starts: str, remed
     untold = explain_gang(world.fleet, world.snapshot(), world.gang("w"), ToldLately())
     assert untold.start is not None
     assert untold.start.why_unknown == (starts if remedy else NOT_FORECAST)
+
+
+def test_what_is_meant_is_found_wherever_it_is_said() -> None:
+    assert meant_in(MEANT) == meant_in(f"{MEANT} (it is bounded)") == "nvidia.com/gpu"
+    assert meant_in("no machine has it") == ""

@@ -11,7 +11,8 @@ from fleet.gangs.admission_checks import checks_of, open_checks, retry_pause_s, 
 from fleet.reasons import Reason
 from fleet.snapshot import Check, CheckState, Gang, GangState
 from model.fleet import Fleet
-from model.upstream import ClusterQueue, LocalQueue
+from model.upstream.cluster_queue import ClusterQueue
+from model.upstream.tenancy import LocalQueue
 from tests.support.fleets import NOW, FleetBuilder, gang
 from tests.support.world import World
 

@@ -13,7 +13,7 @@ from fleet.plan import make_plan
 from fleet.snapshot import Pod, PodVerdict
 from model.fleet import Fleet
 from model.kinds import Taint
-from model.upstream import CapacityBuffer, CorePodTemplate
+from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
 from tests.support.disruption import opened, told
 from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, amounts, foreign_pod, gang, pod_set
 from tests.support.world import World

@@ -216,3 +216,10 @@ def test_kinds_are_forgotten_beyond_the_most(monkeypatch: pytest.MonkeyPatch) ->
     world = yard()
     world.waits(*[gang(f"g{gpus}", count=1, gpu=gpus) for gpus in range(1, 8)])
     assert {it.reason for it in decided(world, quotas(quota(0))).values()} == {Reason.RESOURCE_QUOTA}
+
+
+def test_counts_of_a_kind_are_forgotten_beyond_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_room, "COUNTS_MOST", 2)
+    world = yard()
+    world.waits(*[gang(f"g{count}", count=count) for count in range(1, 8)])
+    assert {it.reason for it in decided(world, quotas(quota(0))).values()} == {Reason.RESOURCE_QUOTA}

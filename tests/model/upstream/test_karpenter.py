@@ -12,7 +12,7 @@ from model.kinds.base import API_VERSION
 from model.kinds.kubelet import Kubelet
 from model.loader import inspect
 from model.problem import Code, Problem
-from model.upstream import carried_labels
+from model.upstream.capacity import carried_labels
 from tests.model.upstream.writing import fleet, manifest, problems
 
 V1, OLD = "karpenter.sh/v1", "karpenter.sh/v1beta1"

@@ -11,7 +11,9 @@ from fleet.plan.changes import declared_changes
 from model.kinds import NodePool, PriorityClass, Topology
 from model.kinds.base import API_VERSION
 from model.loader import load
-from model.upstream import ClusterQueue, ResourceFlavor, cells, pools_of
+from model.upstream.capacity import ResourceFlavor, pools_of
+from model.upstream.cluster_queue import ClusterQueue
+from model.upstream.quotas import cells
 from model.upstream.selectors import LabelSelector
 from tests.model.upstream.writing import FLAVOR, V1, V2, VOLCANO, fleet, manifest, quota
 
