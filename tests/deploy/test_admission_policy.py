@@ -12,8 +12,9 @@ import yaml
 from providers.kube.objects import DECODERS, decode_pod
 from providers.kube.objects.jobs import BY_GROUP_KIND, KINDS, JobKind
 from providers.kube.objects.names import VOLCANO_GROUP
-from providers.sim.store.cel import evaluate
-from providers.sim.store.jsonpatch import json_patch
+from providers.sim.store.builtins import builtin_resources
+from providers.sim.store.policies import AdmissionPolicies
+from providers.sim.store.registry import Resource
 from tests.support.work import POD_SETS, manifest, pod
 
 Obj = dict[str, Any]
@@ -24,6 +25,16 @@ DOCUMENTS = [
     for document in yaml.safe_load_all((FOLDER / name).read_text("utf-8"))
 ]
 POLICIES = [document for document in DOCUMENTS if document["kind"] == "MutatingAdmissionPolicy"]
+INSTALLED = AdmissionPolicies(
+    lambda key: [it for it in DOCUMENTS if key == f"{PLURALS.get(it['kind'])}.admissionregistration.k8s.io"],
+    lambda name: {"metadata": {"name": name}},
+)
+"""As in a store that has been given these files."""
+PLURALS = {
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+INSTALLED.changed()
 
 
 def named(kind: JobKind) -> str:
@@ -39,21 +50,16 @@ def matched(policy: Obj) -> Iterator[tuple[str, str, str]]:
 
 def admitted(raw: Obj, path: tuple[str, str, str]) -> Obj:
     """The object as the API server stores it: what every policy that matches makes of it."""
-    for policy in POLICIES:
-        spec = policy["spec"]
-        if path not in set(matched(policy)) or not selected(spec["matchConstraints"].get("objectSelector"), raw):
-            continue
-        if all(evaluate(condition["expression"], object=raw) for condition in spec["matchConditions"]):
-            for mutation in spec["mutations"]:
-                raw = json_patch(raw, evaluate(mutation["jsonPatch"]["expression"], object=raw))
-    return raw
+    return INSTALLED.mutated(resource_at(path), raw, None, dry_run=False)
 
 
-def selected(selector: Obj | None, raw: Obj) -> bool:
-    labels = raw["metadata"].get("labels") or {}
-    return all(
-        it["operator"] == "Exists" and it["key"] in labels for it in (selector or {}).get("matchExpressions", ())
-    )
+def resource_at(path: tuple[str, str, str]) -> Resource:
+    """A resource that the embedded server has, or a custom one in its place."""
+    group, version, plural = path
+    for it in builtin_resources():
+        if (it.group, it.version, it.plural) == path:
+            return it
+    return Resource(group=group, version=version, plural=plural, kind="Job", namespaced=True, custom=True)
 
 
 def path_of(kind: JobKind) -> tuple[str, str, str]:

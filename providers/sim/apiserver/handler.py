@@ -53,6 +53,7 @@ from providers.sim.store import (
     StoreUnknownError,
 )
 from providers.sim.store.paging import malformed, well_formed
+from providers.sim.store.policies import collected_warnings
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -158,9 +159,10 @@ class Handler:
         headers = request.headers
         content_type, agent = media_type(headers.get(hdrs.CONTENT_TYPE, "")), headers.get(hdrs.USER_AGENT, "")
         call = Call(verb, resource, route, query, body, content_type, agent)
-        outcome = perform(self._store, self._clock, call)
+        with collected_warnings() as told:
+            outcome = perform(self._store, self._clock, call)
         response = _json(self._encoded(resource, outcome.obj, request), outcome.code)
-        for warning in outcome.warnings:
+        for warning in (*outcome.warnings, *told):
             response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
         return response
 

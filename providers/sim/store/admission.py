@@ -11,13 +11,13 @@ from providers.sim.store import crds, jobs, pods
 from providers.sim.store.deviceclaims import CLAIMS, defaulted_claim, defaulted_template
 from providers.sim.store.errors import cause
 from providers.sim.store.limitranger import defaulted_limit_range
-from providers.sim.store.mutating import POLICIES, defaulted_policy
 from providers.sim.store.naming import Fault
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.podplacement import Lookup
 from providers.sim.store.pods import defaulted_spec
 from providers.sim.store.podspec import pod_spec_faults, unsupported
 from providers.sim.store.podupdate import updated_pod
+from providers.sim.store.policies import POLICY_DEFAULTS
 from providers.sim.store.registry import Resource
 from providers.sim.store.validation import kind_faults
 
@@ -211,7 +211,7 @@ _ON_CREATE: dict[str, OnCreate] = {
     "persistentvolumes": _unbound,
     "persistentvolumeclaims": _unbound,
     "storageclasses.storage.k8s.io": _storage_class,
-    POLICIES: lambda _, obj, __: defaulted_policy(obj),
+    **dict.fromkeys(POLICY_DEFAULTS, lambda resource, obj, _: POLICY_DEFAULTS[resource.key](obj)),
     CLAIMS: lambda _, obj, __: defaulted_claim(obj),
     "resourceclaimtemplates.resource.k8s.io": lambda _, obj, __: defaulted_template(obj),
     "secrets": _secret,
@@ -229,6 +229,7 @@ _ON_CREATE: dict[str, OnCreate] = {
     "customresourcedefinitions.apiextensions.k8s.io": lambda resource, obj, _: crds.admitted(resource, obj),
 }
 _ON_UPDATE: dict[str, OnUpdate] = {
+    **dict.fromkeys(POLICY_DEFAULTS, lambda resource, new, _: POLICY_DEFAULTS[resource.key](new)),
     CLAIMS: lambda _, new, __: defaulted_claim(new),
     "resourceclaimtemplates.resource.k8s.io": lambda _, new, __: defaulted_template(new),
     "limitranges": lambda _, new, __: defaulted_limit_range(new),

@@ -8,13 +8,16 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from providers.sim.store.cel import evaluate
+from providers.sim.store.cel import compiled
+from providers.sim.store.celvalues import CelError, same
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
 from providers.sim.store.registry import Resource
 
 Schema = dict[str, Any]
 _RULES: Final = "x-kubernetes-validations"
+RULE_NAMES: Final = frozenset({"self", "oldSelf"})
+"""The variables of a rule."""
 # What is so wrong that rules are not asked: types, what is missing, sizes, unknown choices.
 _BLOCKING: Final = frozenset(
     {
@@ -105,17 +108,17 @@ def _correlated(items: list[Any], old: Any, schema: Schema) -> list[Any]:
 
 
 def _asked(rule: Schema, value: Any, old: Any, path: str) -> Iterator[Fault]:
-    text = rule["rule"]
-    if "oldSelf" in text and old is None:
-        return  # a transition rule has nothing to say about what is new
+    expression = compiled(rule["rule"], RULE_NAMES)
+    if "oldSelf" in expression.names:
+        if old is None:
+            return  # a transition rule has nothing to say about what is new
+    elif old is not None and same(value, old):
+        return  # what has not changed may stay as it is (ratcheting)
     try:
-        holds = evaluate(text, self=value, oldSelf=old)
-    except SyntaxError:
-        return  # more of CEL than is understood here
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        why = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        holds = expression.value({"self": value, "oldSelf": old})
+    except CelError as error:
         said = f" evaluating rule: {rule['message']}" if rule.get("message") else ""
-        yield cause(path, f'Invalid value: "{_kind(value)}": {why}{said}')
+        yield cause(path, f'Invalid value: "{_kind(value)}": {error}{said}')
         return
     if holds is not True:
         yield _broken(rule, value, old, path)
@@ -124,8 +127,8 @@ def _asked(rule: Schema, value: Any, old: Any, path: str) -> Iterator[Fault]:
 def _broken(rule: Schema, value: Any, old: Any, path: str) -> Fault:
     said = rule.get("message") or f"failed rule: {rule['rule']}"
     if rule.get("messageExpression"):
-        with contextlib.suppress(SyntaxError, KeyError, TypeError, IndexError, AttributeError):  # the message stands
-            said = str(evaluate(rule["messageExpression"], self=value, oldSelf=old))
+        with contextlib.suppress(CelError):  # the message stands
+            said = str(compiled(rule["messageExpression"], RULE_NAMES).value({"self": value, "oldSelf": old}))
     where = f"{path}{rule.get('fieldPath') or ''}".lstrip(".")
     match rule.get("reason") or "FieldValueInvalid":
         case "FieldValueForbidden":

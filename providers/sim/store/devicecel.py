@@ -86,7 +86,7 @@ def _sum(a: QuantityValue, b: Any, sign: int) -> QuantityValue:
     return found
 
 
-_PLAIN: Final[Mapping[str, Callable[..., Any]]] = {
+KUBERNETES_VALUES: Final[Mapping[str, Callable[..., Any]]] = {
     "compareTo": _compared,
     "isGreaterThan": lambda a, b: _compared(a, b) > 0,
     "isLessThan": lambda a, b: _compared(a, b) < 0,
@@ -132,7 +132,7 @@ class DeviceExpression:
             self._ast = environment.compile(text)
         except parser.CELParseError as error:
             raise InvalidDeviceSelector(" ".join(str(error).split())) from error
-        functions = {name: _in_cel(function) for name, function in _PLAIN.items()}
+        functions = {name: _in_cel(function) for name, function in KUBERNETES_VALUES.items()}
         self._program = environment.program(self._ast, functions=functions)
         try:
             self.matches("", {})

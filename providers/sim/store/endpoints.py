@@ -6,6 +6,7 @@ from providers.sim.store.errors import (
     StoreAlreadyExists,
     StoreBadRequest,
     StoreConflict,
+    StoreForbidden,
     StoreNotFound,
     StoreUnknownError,
     StoreUnsupportedMediaType,
@@ -149,6 +150,16 @@ def details(resource: Resource, name: str) -> dict[str, Any]:
     """`Status.details` of an object."""
     said = {"name": name, "group": resource.group, "kind": resource.plural}
     return {key: value for key, value in said.items() if value}
+
+
+def namespace_ends(resource: Resource, namespace: str, name: str) -> StoreForbidden:
+    """The 403 of an object that is to be made in a namespace that is being deleted."""
+    told = cause("metadata.namespace", f"namespace {namespace} is being terminated", "NamespaceTerminating")
+    return StoreForbidden(
+        f'{qualified(resource)} "{name}" is forbidden: unable to create new content in namespace {namespace} '
+        "because it is being terminated",
+        {**details(resource, name), "causes": [told]},
+    )
 
 
 def already_exists(resource: Resource, name: str, held: Obj) -> StoreAlreadyExists:

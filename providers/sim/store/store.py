@@ -23,6 +23,7 @@ from providers.sim.store.endpoints import (
     details,
     ending_faults,
     endpoint_view,
+    namespace_ends,
     not_found,
     qualified,
     shape_of,
@@ -39,7 +40,6 @@ from providers.sim.store.errors import (
 from providers.sim.store.ledger import Key
 from providers.sim.store.lifecycle import Lifecycle, Propagation
 from providers.sim.store.limitranger import LimitRanger
-from providers.sim.store.mutating import MutatingPolicies
 from providers.sim.store.objects import (
     Identities,
     Obj,
@@ -55,6 +55,7 @@ from providers.sim.store.objects import (
     timestamp,
 )
 from providers.sim.store.pods import bound_pod
+from providers.sim.store.policies import POLICY_RULES, AdmissionPolicies
 from providers.sim.store.reading import StoredObjects
 from providers.sim.store.registry import Resource
 from providers.sim.store.releases import LATEST, Release
@@ -91,8 +92,10 @@ class Store(StoredObjects):
         self._sound = SoundFields()
         self._lifecycle = Lifecycle(self._ledger, clock, self._by_key, collect=collect_garbage)
         self._limits = LimitRanger(self._held)
-        self._policies = MutatingPolicies(self._held, lambda name: self._lookup("namespaces", "", name))
+        self._policies = AdmissionPolicies(self._held, lambda name: self._lookup("namespaces", "", name))
         self._ledger.listen(self._definition_changed, self._by_key(CRD_KEY))
+        for policies in filter(None, map(self._registry.known, POLICY_RULES)):
+            self._ledger.listen(self._policies.changed, policies)
         for name in _NAMESPACES:
             self.create(self._by_key("namespaces"), {"metadata": {"name": name}})
 
@@ -205,6 +208,7 @@ class Store(StoredObjects):
             check_delete_preconditions(resource, current, uid, resource_version)
             if resource.key == "namespaces" and name in _UNDELETABLE:
                 raise StoreForbidden(f'namespaces "{name}" is forbidden: this namespace may not be deleted')
+            self._policies.validate(resource, None, current, dry_run=dry_run)
             if dry_run:
                 return current
             result = self._lifecycle.delete(resource, key, current, grace_period_s, propagation)
@@ -232,11 +236,14 @@ class Store(StoredObjects):
             pod = self.get(pods, name, namespace)
             check_delete_preconditions(pods, pod, uid, resource_version)
             booked = spent_budget(pod, self.list(budgets, namespace), self._now())
-            if booked is not None and not dry_run:
+            if dry_run:
+                return
+            if booked is not None:
                 self.update(budgets, booked, subresource="status")
-            if not dry_run:
-                self.update(pods, evicted_pod(pod, self._now()), subresource="status")
-            self.delete(pods, name, namespace=namespace, grace_period_s=grace_period_s, dry_run=dry_run)
+            pod = self.update(pods, evicted_pod(pod, self._now()), subresource="status")
+            # No policy is asked of this deletion: they are of evictions (registry/core/pod/storage/eviction.go).
+            self._lifecycle.delete(pods, (namespace, name), pod, grace_period_s, None)
+            self._lifecycle.settle()
 
     def bind(
         self,
@@ -307,11 +314,12 @@ class Store(StoredObjects):
         obj = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
         if "status" in resource.subresources and resource.key not in _STATUS_ON_CREATE:
             obj.pop("status", None)
-        obj = self._policies.mutated(resource, obj, None)
+        obj = self._policies.mutated(resource, obj, None, dry_run=dry_run)
         obj = self._limits.mutated(obj) if resource.key == "pods" else obj
         obj = with_parts(resource, admit_new(resource, self._conforming(resource, obj), self._lookup))
         if resource.key == "pods":
             self._limits.validate(obj)
+        self._policies.validate(resource, obj, None, dry_run=dry_run)
         if self._ledger.table(resource).get(key):
             raise already_exists(resource, key[1], self.get(resource, key[1], key[0]))
         if resource.key == "pods":
@@ -356,18 +364,7 @@ class Store(StoredObjects):
             text = "create not allowed while custom resource definition is terminating"
             raise StoreForbidden(f'{qualified(resource)} "{name}" is forbidden: {text}', details(resource, name))
         if self._lifecycle.terminating(namespace):
-            raise StoreForbidden(
-                f'{qualified(resource)} "{name}" is forbidden: unable to create new content in namespace {namespace} '
-                "because it is being terminated",
-                {
-                    **details(resource, name),
-                    "causes": [
-                        cause(
-                            "metadata.namespace", f"namespace {namespace} is being terminated", "NamespaceTerminating"
-                        )
-                    ],
-                },
-            )
+            raise namespace_ends(resource, namespace, name)
 
     def _conforming(self, resource: Resource, obj: Obj, old: Obj | None = None) -> Obj:
         if resource.schema is None:
@@ -384,12 +381,13 @@ class Store(StoredObjects):
         view = endpoint_view(resource, new, current, writer.subresource)
         obj = self._conforming(resource, view, current)
         if not writer.subresource:
-            obj = self._policies.mutated(resource, obj, current)
+            obj = self._policies.mutated(resource, obj, current, dry_run=dry_run)
             obj = admit_change(resource, obj, current)
         elif writer.subresource == "status":
             obj = admit_status(resource, obj, current)
         if problems := [*metadata_faults(obj["metadata"]), *ending_faults(obj["metadata"], current["metadata"])]:
             raise invalid(resource, key[1], *problems)
+        self._policies.validate(resource, obj, current, writer.subresource, dry_run=dry_run)
         if writer.operation == "Update":
             obj = updated_ownership(current, obj, writer, shape_of(resource))
         if obj == current:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from providers.sim.store.cel import compiled, constant_type
+from providers.sim.store.cel import InvalidExpression, compiled, constant_type
+from providers.sim.store.celrules import RULE_NAMES
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
 from providers.sim.store.podspec import required
@@ -85,11 +86,30 @@ def _rule_faults(rule: Schema, schema: Schema, path: str) -> Iterator[Fault]:
         yield cause(path, f"Invalid value: {value}: compilation failed: {where}")
         return
     try:
-        compiled(text)
-    except SyntaxError:
-        return  # more of CEL than is understood here: not evaluated either
-    if constant_type(text) not in ("", "bool"):
+        expression = compiled(text, RULE_NAMES)
+    except InvalidExpression as error:
+        yield cause(path, f"Invalid value: {value}: compilation failed: ERROR: {error}")
+        return
+    if constant_type(expression) not in ("", "bool"):
         yield cause(path, f"Invalid value: {value}: cel expression must evaluate to a bool")
+    yield from _more_faults(rule, path.removesuffix(".rule"))
+
+
+def _more_faults(rule: Schema, path: str) -> Iterator[Fault]:
+    """What is wrong beside the rule itself: its message, and what has no effect here."""
+    if rule.get("optionalOldSelf") is not None:
+        yield cause(
+            f"{path}.optionalOldSelf", "Forbidden: optionalOldSelf is not supported here", "FieldValueForbidden"
+        )
+    if told := rule.get("messageExpression"):
+        try:
+            kind = constant_type(compiled(told, RULE_NAMES))
+        except InvalidExpression as error:
+            yield cause(f"{path}.messageExpression", f'Invalid value: "{told}": compilation failed: ERROR: {error}')
+            return
+        if kind not in ("", "string"):
+            text = f'Invalid value: "{told}": messageExpression must evaluate to a string'
+            yield cause(f"{path}.messageExpression", text)
 
 
 def _unknown_field(text: str, schema: Schema) -> tuple[str, int] | None:

@@ -13,10 +13,10 @@ from providers.sim.store.amounts import node_faults
 from providers.sim.store.deviceclaims import CLAIMS, claim_faults, class_faults, template_faults
 from providers.sim.store.deviceslices import slice_faults
 from providers.sim.store.errors import cause
-from providers.sim.store.mutating import BINDINGS, POLICIES, binding_faults, policy_faults
 from providers.sim.store.naming import Fault, invalid_value, label_value, qualified_name
 from providers.sim.store.objects import Obj
 from providers.sim.store.podspec import required, unsupported
+from providers.sim.store.policies import POLICY_RULES
 from providers.sim.store.registry import Resource
 from providers.sim.store.resourcequota import quota_faults
 
@@ -206,8 +206,7 @@ _RULES: Final[dict[str, Rule]] = {
     "configmaps": _data,
     "secrets": _data,
     "resourcequotas": quota_faults,
-    POLICIES: policy_faults,
-    BINDINGS: binding_faults,
+    **POLICY_RULES,
     "events": _event,
     "events.events.k8s.io": _new_event,
     "nodes": _node,
