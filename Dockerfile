@@ -18,6 +18,7 @@ COPY model model
 COPY providers providers
 COPY fleet fleet
 COPY schemas schemas
+COPY deploy/components/admission-policy deploy/components/admission-policy
 RUN /build/bin/python -m hatchling build -t wheel -d /dist
 
 FROM ${PYTHON_IMAGE} AS installed

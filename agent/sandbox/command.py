@@ -30,7 +30,7 @@ A world on this machine. It ends with Ctrl-C; nothing of it is real but git, kub
 The page:       {agent}/   # queues, gangs, machines, money, and why
 Pull requests:  {forge}   # push a branch, and it is one; the agent answers there
 
-Submit work (see docs/guides/first-fleet.md): a suspended Job or JobSet with the label muster.dev/queue.
+Submit work (see docs/guides/first-fleet.md): a Job, JobSet or Deployment with the label muster.dev/queue.
 Cause faults:   curl --json '{{"instance_type": "p5.48xlarge", "zone": "us-east-1a"}}' {cloud}/muster-sim/shortage
 Agent:          {agent}/readyz  {agent}/metrics   log {log}   journal {journal}
 Costs:          muster cost --ledger {ledger} --by team,gang

@@ -1,11 +1,15 @@
 """The simulated world: everything around the agent, in this process, over real HTTP."""
 
 import contextlib
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import structlog
+import yaml
 
 from agent.clouds import DEFAULT, cloud_provider
 from agent.sandbox.pace import MIG_CONFIG_MAP, SandboxPace
@@ -22,6 +26,20 @@ from providers.sim.shapes import can_be_cut, shapes_of
 from providers.sim.store import Store, StoreAlreadyExists
 
 log = structlog.get_logger(__name__)
+
+
+def shipped_policies() -> Iterator[dict[str, Any]]:
+    """The admission policies and bindings that a cluster gets, from the very files that are applied there."""
+    folder = _shipped()
+    for name in yaml.safe_load(folder.joinpath("kustomization.yaml").read_text("utf-8"))["resources"]:
+        yield from yaml.safe_load_all(folder.joinpath(name).read_text("utf-8"))
+
+
+def _shipped() -> Traversable:
+    """Part of the package where it is installed, beside it in a checkout."""
+    packed = files("agent").joinpath("sandbox", "admission-policy")
+    return packed if packed.is_dir() else Path(str(files("agent"))).parent / "deploy/components/admission-policy"
+
 
 NAMESPACES = ("muster-system", MIG_CONFIG_MAP[0], "prod", "research", "batch")
 
@@ -79,6 +97,8 @@ class SandboxWorld:
             with contextlib.suppress(StoreAlreadyExists):
                 self.store.create(namespaces, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self.store.create(self.store.resource("StorageClass"), dict(self.simulator.storage_class))
+        for policy in shipped_policies():
+            self.store.create(self.store.resource(policy["kind"]), policy)
         self._kernel = self.simulation.in_real_time(on_error=_report)
         self._open.enter_context(self._kernel)
         self.api.kubeconfig(self.kubeconfig)

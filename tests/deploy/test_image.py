@@ -21,7 +21,8 @@ SIMULATED = tuple(path.replace("/", ".") for path in REMOVED)
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, unpacked, without what the image leaves out."""
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
-    for name in (*PACKAGES, "schemas", "pyproject.toml", "README.md", "LICENSE"):
+    (source / "deploy/components").mkdir(parents=True)
+    for name in (*PACKAGES, "schemas", "deploy/components/admission-policy", "pyproject.toml", "README.md", "LICENSE"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(site)]

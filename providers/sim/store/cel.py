@@ -234,9 +234,10 @@ class _Compiler:
             return _applied(self._known(NAMESPACED[library], name, tree), self._all(arguments))
         if library in UNSUPPORTED and library not in self._bound:
             raise InvalidExpression(_where(tree, f"'{library}' is not supported here"))
+        held = self.of(target)
         if name in LOOPS and len(arguments) in LOOPS[name].arguments:
-            return self._loop(name, self.of(target), arguments)
-        return _applied(self._known(METHODS, name, tree), [self.of(target), *self._all(arguments)])
+            return self._loop(name, held, arguments)
+        return _applied(self._known(METHODS, name, tree), [held, *self._all(arguments)])
 
     def _loop(self, name: str, items: Eval, arguments: list[Tree]) -> Eval:
         variable, outer = _identifier(arguments[0]), self._bound
