@@ -44,6 +44,36 @@ def test_events_of_the_sandbox_live_for_an_hour(tmp_path: Path) -> None:
     assert left == [["p.1"], ["p.1"], []]
 
 
+QUEUED = {"muster.dev/queue": "prod"}
+TEMPLATE = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+@pytest.mark.parametrize("labels", [QUEUED, {}])
+def test_the_policies_of_a_real_cluster_hold_work_that_names_a_queue(tmp_path: Path, labels: dict[str, str]) -> None:
+    """They are those of `deploy/`: whatever names no queue is left as it is."""
+    with SandboxWorld(tmp_path, cluster="test", speed=60.0) as world:
+        store = world.store
+        meta = {"name": "w", "labels": labels}
+        spec = {"selector": {"matchLabels": {"app": "w"}}, "template": TEMPLATE}
+        made = store.create(store.resource("Deployment"), {"metadata": meta, "spec": spec}, namespace="prod")
+        assert made["spec"]["template"]["metadata"]["labels"] == {"app": "w", **labels}
+        job = {"metadata": meta, "spec": {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}}}
+        assert store.create(store.resource("Job"), job, namespace="prod")["spec"]["suspend"] is bool(labels)
+        pod = store.create(store.resource("Pod"), {"metadata": meta, "spec": TEMPLATE["spec"]}, namespace="prod")
+        gates = [{"name": "muster.dev/placement"}] if labels else None
+        assert pod["spec"].get("schedulingGates") == gates
+
+
+def test_every_shipped_policy_is_installed_and_bound(tmp_path: Path) -> None:
+    with SandboxWorld(tmp_path, cluster="test", speed=60.0) as world:
+        kinds = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+        policies, bindings = (
+            [it["metadata"]["name"] for it in world.store.list(world.store.resource(k))] for k in kinds
+        )
+        assert policies == bindings
+        assert {"muster-suspend", "muster-queue-templates", "muster-gate-pods"} < set(policies)
+
+
 @pytest.mark.parametrize(
     ("route", "body", "said"),
     [

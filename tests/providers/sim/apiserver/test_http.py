@@ -130,6 +130,31 @@ def test_dry_run_and_field_validation(http_client: Any, config: Any) -> None:
     assert 'unknown field \\"dta\\"' in response.headers.get_all("Warning")[0]
 
 
+def test_what_a_policy_warns_of_is_a_header_and_what_it_denies_a_status(http_client: Any, config: Any) -> None:
+    group = "/apis/admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    told = {"expression": "has(object.data)", "message": 'no "data"', "reason": "Forbidden"}
+    for name, action in (("loud", "Warn"), ("strict", "Deny")):
+        selector = {"matchLabels": {"how": name}}
+        spec = {"matchConstraints": {"resourceRules": [rule], "objectSelector": selector}, "validations": [told]}
+        made = {"metadata": {"name": name}, "spec": spec}
+        assert http_client("POST", f"{group}/validatingadmissionpolicies", made)[0] == 201
+        binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": [action]}}
+        assert http_client("POST", f"{group}/validatingadmissionpolicybindings", binding)[0] == 201
+    loud = {"metadata": {"name": "a", "labels": {"how": "loud"}}}
+    response = http_client.send("POST", CMS, loud)
+    warning = "Validation failed for ValidatingAdmissionPolicy 'loud' with binding 'loud': no "
+    assert (response.status, response.headers.get_all("Warning")) == (201, [f'299 - "{warning}\\"data\\""'])
+    assert (
+        http_client.send("POST", CMS, {**config(a="1"), "metadata": {"name": "b"}}).headers.get_all("Warning") is None
+    )
+    strict = {"metadata": {"name": "c", "labels": {"how": "strict"}}}
+    status, refused = http_client("POST", CMS, strict)
+    denied = "ValidatingAdmissionPolicy 'strict' with binding 'strict' denied request: no \"data\""
+    assert (status, refused["reason"]) == (403, "Forbidden")
+    assert refused["message"] == f'configmaps "c" is forbidden: {denied}'
+
+
 def test_strict_validation_reaches_into_built_in_kinds(http_client: Any) -> None:
     pod = a_pod()
     pod["spec"]["containers"][0]["imagePullPolcy"] = "x"
