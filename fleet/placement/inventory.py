@@ -133,7 +133,16 @@ def who_stands_where(
 
     known = snapshot.devices
     devices = DevicesThere(known, partial(_allocated, snapshot), snapshot.index)
-    return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling, held, repel=repel, devices=devices)
+    return Neighbours(
+        snapshot.namespaces,
+        snapshot.volumes,
+        standing,
+        repelling,
+        held,
+        repel=repel,
+        devices=devices,
+        types=snapshot.catalog.types,
+    )
 
 
 def _allocated(snapshot: Snapshot, node: str) -> Iterator[tuple[PodSet | None, tuple[AllocatedDevice, ...]]]:

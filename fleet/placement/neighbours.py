@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from fleet.placement.device_allocator import DevicesThere
 from fleet.placement.domains import DomainCounts, EqualPods, Place, add
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodLabels
+from fleet.snapshot.machines import InstanceType
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 
 
@@ -50,14 +51,16 @@ class Neighbours:
         *,
         repel: bool = True,
         devices: DevicesThere | None = None,
+        types: Mapping[str, InstanceType] | None = None,
     ) -> None:
         """`standing` are all pods of the beginning, `repelling` those of them with required anti-affinity.
 
         `held` yields the pods of gangs that stood there from the beginning, who are in neither; `repel`: whether some
-        of those have required anti-affinity.
+        of those have required anti-affinity. `types` are machines that can be bought, by name.
         """
         self.volumes = volumes
         self.devices = devices or DevicesThere()
+        self.types = types or {}
         self._namespaces = namespaces or {}
         self._beginning = {True: repelling, False: standing}
         self._where: dict[EqualPods, dict[Place, int]] = {}

@@ -4,7 +4,7 @@ Sources: the plugins VolumeRestrictions (ReadWriteOncePod), NodeVolumeLimits (CS
 (`pkg/scheduler/framework/plugins`, 1.36). Storage capacity that drivers publish is not looked at.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from fleet.placement.domains import EVERYWHERE, ITSELF, Check, Checks, EqualPods, NodeObstacle, Place
@@ -12,8 +12,9 @@ from fleet.placement.neighbours import Neighbours
 from fleet.placement.volume_binding import VOLUMES, binding_check, class_of, class_to_be, waits_for_pod
 from fleet.snapshot import PodSet
 from fleet.snapshot.constraints import EphemeralClaim, PodConstraints
+from fleet.snapshot.machines import InstanceType
 from fleet.snapshot.volumes import VolumeClaim, Volumes
-from model.labels import REGION, ZONE
+from model.labels import INSTANCE_TYPE, REGION, ZONE
 
 IN_USE = NodeObstacle(
     VOLUMES,
@@ -30,6 +31,8 @@ _ZONES: Final = {
     "failure-domain.beta.kubernetes.io/region": REGION,
 }
 """Label of a volume or node -> its name of today."""
+_Attachments = frozenset[tuple[str, str]]
+"""(driver, handle) of each volume."""
 
 
 def volume_checks(neighbours: Neighbours, kind: EqualPods) -> Checks:
@@ -115,7 +118,7 @@ def _exclusive(neighbours: Neighbours, kind: EqualPods, names: Collection[str]) 
     return lambda _: IN_USE if users.pods else None
 
 
-def _attachments(kind: EqualPods, volumes: Volumes) -> frozenset[tuple[str, str]]:
+def _attachments(kind: EqualPods, volumes: Volumes) -> _Attachments:
     """(driver, handle) of each volume that pods mount; one to be made has the driver of its class and the claim's name.
 
     A claim of its own that comes with each pod counts once for the class of pods: what comes with them is never shared.
@@ -137,22 +140,43 @@ def _attachments(kind: EqualPods, volumes: Volumes) -> frozenset[tuple[str, str]
     return frozenset((driver, handle) for driver, handle in found if driver)
 
 
-def _within_limits(neighbours: Neighbours, wanted: frozenset[tuple[str, str]]) -> Check:
-    """No more volumes of a driver than it says a node can attach; machines that have not joined have said nothing."""
+def _within_limits(neighbours: Neighbours, wanted: _Attachments) -> Check:
+    """No more volumes of a driver than it says a node can attach; for machines to come their type says it."""
     volumes = neighbours.volumes
 
     def check(place: Place) -> NodeObstacle | None:
-        limits = volumes.limits.get(place.node)
+        limits = _limits(place, neighbours)
         if not limits:
             return None
-        there = {each for kind in neighbours.mounting(place) for each in _attachments(kind, volumes)}
-        for driver, most in limits.items():
-            new = sum(of == driver for of, _ in wanted - there)
-            if new and new + sum(of == driver for of, _ in there) > most:
-                return TOO_MANY
-        return None
+        there = frozenset(each for kind in neighbours.mounting(place) for each in _attachments(kind, volumes))
+        return None if _attached(limits, wanted, there) else TOO_MANY
 
     return check
+
+
+def _attached(limits: Mapping[str, int], wanted: _Attachments, there: _Attachments) -> bool:
+    for driver, most in limits.items():
+        new = sum(of == driver for of, _ in wanted - there)
+        if new and new + sum(of == driver for of, _ in there) > most:
+            return False
+    return True
+
+
+def attaches(machine: InstanceType, neighbours: Neighbours, pod_sets: Iterable[PodSet]) -> bool:
+    """Returns whether a machine that is to be bought attaches the volumes of all these pods."""
+    if not machine.attach_limits:
+        return True
+    kinds = (neighbours.kind_of(it) for it in pod_sets if it.constraints.claims or it.constraints.ephemeral)
+    wanted = frozenset(each for kind in kinds for each in _attachments(kind, neighbours.volumes))
+    return _attached(machine.attach_limits, wanted, frozenset())
+
+
+def _limits(place: Place, neighbours: Neighbours) -> Mapping[str, int] | None:
+    """CSI driver -> most volumes; None where nobody says."""
+    if place.node:
+        return neighbours.volumes.limits.get(place.node)
+    machine = neighbours.types.get(place.labels.get(INSTANCE_TYPE, ""))
+    return None if machine is None else machine.attach_limits
 
 
 def _zones_of(volumes: Volumes, claims: Iterable[VolumeClaim]) -> Iterator[tuple[str, frozenset[str]]]:

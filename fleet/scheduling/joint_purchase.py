@@ -18,6 +18,7 @@ from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS, NodeAssignment, planned_slot
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
+from fleet.placement.volume_filter import attaches
 from fleet.scheduling.basket import (
     PodSetOfGang,
     PurchaseLine,
@@ -57,7 +58,7 @@ def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purch
     others = any(placed.bought for placed in machines.placed.values())  # then all is bought anew with theirs
     effort = _EFFORTS["Greedy" if others else purchases]
     found = purchase_unplanned(lines, alone_usd_h, machines.planner.capacity, effort, caps.capacity)
-    if found is None:
+    if found is None or not _all_attached(machines, found.machines, lines):
         return None
     _commit(machines, gangs, found.machines, "claim")
     return BoughtApart(frozenset(gangs), found.tally)
@@ -92,7 +93,8 @@ def buy_together(
     lines = _purchase_lines(gangs, caps)
     effort = _EFFORTS[purchases]
     found = purchase_together(lines, planned_claims, machines.planner.capacity, effort, caps.capacity)
-    if found.machines and not any(_placed_by_topology(gangs, line) for line in lines):
+    kept = any(_placed_by_topology(gangs, line) for line in lines) or not _all_attached(machines, found.machines, lines)
+    if found.machines and not kept:
         _cancel(machines, gangs, planned_claims)
         _commit(machines, gangs, found.machines)
     _write_purposes(machines, gangs, names)
@@ -213,6 +215,15 @@ def _by_domains(
     for it in assignments:
         found.setdefault(frozenset(domains_on(it.slot.labels, keys)), []).append(it)
     return found
+
+
+def _all_attached(machines: ClusterBackend, chosen: Iterable[SharedMachine], lines: Sequence[PurchaseLine]) -> bool:
+    """Returns whether each machine attaches the volumes of all its pods, which the programme does not know of."""
+    sets = {it.member: it.need.pod_set for line in lines for it in (line, *line.beside)}
+    if not any(it.constraints.claims or it.constraints.ephemeral for it in sets.values()):
+        return True
+    neighbours = machines.state.neighbours
+    return all(attaches(it.offering.offer.instance_type, neighbours, (sets[pods] for pods in it.pods)) for it in chosen)
 
 
 def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> bool:

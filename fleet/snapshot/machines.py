@@ -46,6 +46,8 @@ class InstanceType:
     """Name of the resource by which nodes offer these interfaces."""
     nvlink_machines: int = 0
     """How many machines of it NVLink joins at most (18 make an NVL72), which are sold together; 0 = each by itself."""
+    attach_limits: Mapping[str, int] = field(default_factory=dict)
+    """CSI driver -> most volumes that it is taken to attach to a machine which has not joined and said so itself."""
 
     @property
     def image_kind(self) -> ImageKind:

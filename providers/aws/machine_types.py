@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fleet.snapshot import InstanceType
 from model import labels
 from providers.aws.allocatable import USUAL, ClusterSettings, allocatable, capacity
+from providers.aws.attach_limits import attach_limits
 from providers.aws.capacity_blocks import ULTRASERVERS
 from providers.aws.facts import TypeFacts
 
@@ -30,6 +31,7 @@ def machine_type(facts: TypeFacts, cluster: ClusterSettings = USUAL, region: str
         fabric_interfaces=facts.efa,
         fabric_resource=labels.FABRIC_RESOURCE,
         nvlink_machines=ULTRASERVERS.get(facts.name, 0),
+        attach_limits=attach_limits(facts),
     )
 
 

@@ -72,6 +72,8 @@ class NodeShape:
     ultraserver: int = 0
     """So many machines of the type make up an NVLink domain, which each is given as its `clique`; 0: none do."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    attach_limits: Mapping[str, int] = field(default_factory=dict)
+    """CSI driver that runs on it -> how many volumes the driver says it attaches."""
 
 
 ShapeOf = Callable[[str], NodeShape | None]

@@ -80,6 +80,7 @@ def shapes_of(catalog: Catalog) -> ShapeOf:
             compute_capability=COMPUTE_CAPABILITIES.get(machine.gpu_name),
             ultraserver=machine.nvlink_machines,
             labels=dict(machine.labels),
+            attach_limits=machine.attach_limits,
         )
 
     return shape_of

@@ -10,7 +10,7 @@ from fleet.explain.gang_notes import gang_notes
 from fleet.plan.simulated_run import simulate
 from model.loader import load
 from providers.sim.store import PatchType
-from tests.agent.scenes import P5, A, B, Doc, Scene, doc, files, gpu_job, pool, queue, team
+from tests.agent.scenes import G5, P5, A, B, Doc, Scene, doc, files, gpu_job, pool, queue, team
 from tests.agent.test_simulation_ordinary_pods import ZONE, pods, running
 from tests.agent.test_simulation_plan import LIFTED, state
 from tests.agent.test_simulation_queued_pods import POLICIES, on_queue, states, world
@@ -340,6 +340,26 @@ def claiming(replicas: int, gpus: int = 2, **spec: Any) -> Doc:
     """A StatefulSet on the queue, with a claim for each pod."""
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "ebs"}
     return stateful(replicas, gpus, volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": claim}], **spec)
+
+
+def test_more_volumes_than_one_machine_attaches_are_bought_two() -> None:
+    """Each kubelet says of its node how many volumes it attaches, and kube-scheduler holds to it; the agent knew."""
+    scene = Scene(files(pool(types=(G5,)), team(quotas={"h100": {"nvidia.com/gpu": 4}}), queue()))
+    scene.sim.submit(STORAGE)
+    many = claiming(2, gpus=1, podManagementPolicy="Parallel")
+    (claim,) = many["spec"]["volumeClaimTemplates"]
+    claims = [{**claim, "metadata": {"name": f"data-{n}"}} for n in range(10)]
+    scene.sim.submit({**many, "spec": {**many["spec"], "volumeClaimTemplates": claims}})
+    scene.until(lambda: running(scene) == 2 and states(scene) == ADMITTED)
+    assert (scene.bought(), len(set(nodes(scene).values()))) == (2, 2)
+    told = {it["metadata"]["name"]: it["spec"]["drivers"] for it in scene.sim.objects("CSINode")}
+    assert set(told) == set(nodes(scene).values())
+    assert {(driver["name"], driver["allocatable"]["count"]) for (driver,) in told.values()} == {
+        ("ebs.csi.aws.com", 17)
+    }
+    scene.sim.delete(scene.sim.objects("StatefulSet")[0])
+    scene.until(lambda: not scene.sim.machines() and not scene.sim.objects("Node"), 900)
+    assert scene.sim.objects("CSINode") == []
 
 
 def kept_volume(scene: Scene, number: int, zone: str) -> None:

@@ -18,6 +18,7 @@ from providers.sim.store import ApiError, StoreAlreadyExists, StoreConflict, Sto
 
 _log = structlog.get_logger(__name__)
 _PROVIDER = "aws:///"
+_ZONE: Final = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Registration:
         self._health = health
         self._options = options or RegistrationOptions()
         self._nodes = cluster.mirror("Node")
+        self._drivers = cluster.mirror("CSINode", "storage.k8s.io")
         self._registered: dict[str, str] = {}
         self._gone_at: dict[str, float] = {}
         self._listed: Sequence[SimulatedMachine] = ()
@@ -125,12 +127,23 @@ class Registration:
         node = new_node(machine, shape, arguments, self._options.extra_labels(machine), now)
         self._health.heal(node["metadata"]["name"])
         try:
-            self._nodes.create(node)
+            made = self._nodes.create(node)
         except StoreAlreadyExists:
             self._adopt(node)
         except ApiError as error:
             raise InvalidUserData(f"the API server refuses the node: {error.message}") from error
+        else:
+            if shape.attach_limits:
+                self._tell_drivers(csi_node(made, machine.instance_id, shape.attach_limits))
         self._registered[machine.instance_id] = node["metadata"]["name"]
+
+    def _tell_drivers(self, told: Obj) -> None:
+        try:
+            self._drivers.create(told)
+        except StoreAlreadyExists:  # of a node of that name that has just gone
+            name = told["metadata"]["name"]
+            version = self._cluster.store.get(self._drivers.resource, name)["metadata"]["resourceVersion"]
+            self._drivers.update({**told, "metadata": {**told["metadata"], "resourceVersion": version}})
 
     def _adopt(self, node: Obj) -> None:
         """A kubelet that finds its node keeps it and brings the labels it owns up to date."""
@@ -196,7 +209,7 @@ def new_node(
         "kubernetes.io/os": "linux",
         "node.kubernetes.io/instance-type": machine.instance_type,
         "topology.kubernetes.io/region": machine.region,
-        "topology.kubernetes.io/zone": machine.zone,
+        _ZONE: machine.zone,
     }
     unready = {
         "type": "Ready",
@@ -220,6 +233,25 @@ def new_node(
             "nodeInfo": _node_info(shape.architecture, name),
             "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalDNS", "address": name}],
         },
+    }
+
+
+def csi_node(node: Obj, instance_id: str, limits: Mapping[str, int]) -> Obj:
+    """What a kubelet writes of the CSI drivers on its node; it goes with the node (kubelet `nodeinfomanager`).
+
+    The drivers are taken to run at once.
+    """
+    name = node["metadata"]["name"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+    drivers = [
+        {"name": driver, "nodeID": instance_id, "topologyKeys": [_ZONE], "allocatable": {"count": most}}
+        for driver, most in sorted(limits.items())
+    ]
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": {"drivers": drivers},
     }
 
 

@@ -372,6 +372,19 @@ def test_no_more_volumes_than_the_driver_attaches_to_a_node() -> None:
     assert where(rig(made, may_buy=False).plan(*sets[:2])) == [("m0", 1), ("m0", 1)]
 
 
+def test_what_is_to_be_bought_attaches_what_its_type_does() -> None:
+    """Two volumes go onto a machine of this type: three pods with one each are bought two machines."""
+    type_ = replace(P5, attach_limits={"ebs.csi.aws.com": 2})
+    made = world(instanceTypes=[P5.name])
+    made.volumes = waiting()
+    offers = tuple(replace(it, instance_type=type_) if it.instance_type is P5 else it for it in made.catalog.offers)
+    made.catalog = replace(made.catalog, types={**made.catalog.types, P5.name: type_}, offers=offers)
+    asked = [PodConstraints(ephemeral=(EphemeralClaim("data", "gp3", f"data-web-{n}"),)) for n in range(3)]
+    sets = [pods(it, count=1, name=f"main-{n}") for n, it in enumerate(asked)]
+    assert sum(count for _, _, _, count in bought(rig(made).plan(*sets))) == 2
+    assert sum(count for _, _, _, count in bought(rig(made).plan(*sets[:2]))) == 1
+
+
 # -- a judge that is as plain as can be -------------------------------------------------------------------------------
 
 
