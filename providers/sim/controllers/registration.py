@@ -127,21 +127,24 @@ class Registration:
         node = new_node(machine, shape, arguments, self._options.extra_labels(machine), now)
         self._health.heal(node["metadata"]["name"])
         try:
-            made = self._nodes.create(node)
+            self._nodes.create(node)
         except StoreAlreadyExists:
             self._adopt(node)
         except ApiError as error:
             raise InvalidUserData(f"the API server refuses the node: {error.message}") from error
-        else:
-            if shape.attach_limits:
-                self._tell_drivers(csi_node(made, machine.instance_id, shape.attach_limits))
+        self._tell_drivers(node, machine.instance_id, shape.attach_limits)
         self._registered[machine.instance_id] = node["metadata"]["name"]
 
-    def _tell_drivers(self, told: Obj) -> None:
+    def _tell_drivers(self, node: Obj, instance_id: str, limits: Mapping[str, int]) -> None:
+        """Write the CSINode of a machine's node, unless another machine has the node."""
+        name = node["metadata"]["name"]
+        held = self._cluster.store.get(self._nodes.resource, name) if limits else None
+        if held is None or held["spec"].get("providerID") != node["spec"]["providerID"]:
+            return
+        told = csi_node(held, instance_id, limits)
         try:
             self._drivers.create(told)
         except StoreAlreadyExists:  # of a node of that name that has just gone
-            name = told["metadata"]["name"]
             version = self._cluster.store.get(self._drivers.resource, name)["metadata"]["resourceVersion"]
             self._drivers.update({**told, "metadata": {**told["metadata"], "resourceVersion": version}})
 

@@ -6,7 +6,7 @@ import pytest
 from providers.sim.controllers import RegistrationOptions
 from providers.sim.controllers.userdata import InvalidUserData, kubelet_arguments
 from providers.sim.machines import SimulatedMachine
-from tests.providers.sim.controllers.world import QUICK, ControllerWorld, Obj
+from tests.providers.sim.controllers.world import CPU_NODE, QUICK, ControllerWorld, Obj
 
 CONFIG = """
 apiVersion: node.eks.aws/v1alpha1
@@ -239,6 +239,25 @@ def test_a_prepared_node_is_adopted(world: ControllerWorld) -> None:
     assert node["spec"]["providerID"] == "aws:///us-east-1a/i-1"
     assert node["metadata"]["labels"]["mine"] == "1"
     assert node["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "m7i.xlarge"
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_the_kubelet_says_how_many_volumes_the_drivers_attach(prepared: bool) -> None:
+    """The CSINode goes with its node."""
+    shape = replace(CPU_NODE, attach_limits={"ebs.csi.aws.com": 25})
+    world = ControllerWorld(QUICK, shape_of=lambda _type: shape)
+    if prepared:
+        world.node("i-1.ec2.internal")
+    world.machine("i-1", "m7i.xlarge")
+    world.pass_s(30)
+    told = world.the("CSINode", "i-1.ec2.internal")
+    driver = {"name": "ebs.csi.aws.com", "nodeID": "i-1", "allocatable": {"count": 25}}
+    assert told["spec"] == {"drivers": [{**driver, "topologyKeys": ["topology.kubernetes.io/zone"]}]}
+    (owner,) = told["metadata"]["ownerReferences"]
+    assert owner["uid"] == world.the("Node", "i-1.ec2.internal")["metadata"]["uid"]
+    world.delete("Node", "i-1.ec2.internal")
+    world.pass_s(30)
+    assert world.all("CSINode") == []
 
 
 def test_nodes_of_no_machine_are_left_alone(world: ControllerWorld) -> None:
