@@ -21,7 +21,7 @@ from providers.sim.store.celloops import LOOPS
 from providers.sim.store.celvalues import (
     CelError,
     CelType,
-    Optional,
+    OptionalValue,
     arithmetic,
     comparison,
     holds,
@@ -70,27 +70,25 @@ _MENDED: Final = (
 )
 
 
-class InvalidExpression(ValueError):
+class InvalidCel(ValueError):
     """The text is no expression that is understood here; the message is one line."""
 
 
-class Expression:
-    """An expression, compiled: `Expression("object.spec.replicas > 3", frozenset({"object"}))`."""
+class CelExpression:
+    """An expression, compiled: `CelExpression("object.spec.replicas > 3", frozenset({"object"}))`."""
 
     def __init__(self, text: str, variables: frozenset[str], *, messages: bool = False) -> None:
-        """`variables` are the names that it may use; `messages` whether it may make them. Errors: InvalidExpression."""
+        """`variables` are the names that it may use; `messages` whether it may make them. Errors: InvalidCel."""
         if len(text) > _TEXT_MOST or _depth(text) > _NESTED_MOST:
-            raise InvalidExpression(
-                f"longer than {_TEXT_MOST} bytes, or more than {_NESTED_MOST} brackets in one another"
-            )
+            raise InvalidCel(f"longer than {_TEXT_MOST} bytes, or more than {_NESTED_MOST} brackets in one another")
         compiler = _Compiler(variables, messages=messages)
         try:
             self._value = compiler.of(_grammar().parse(text))
         except lark.exceptions.UnexpectedInput as error:
             told = error.get_context(text).strip().splitlines()[0]
-            raise InvalidExpression(f"<input>:{error.line}:{error.column}: Syntax error: in {told}") from error
+            raise InvalidCel(f"<input>:{error.line}:{error.column}: Syntax error: in {told}") from error
         except lark.exceptions.LarkError as error:
-            raise InvalidExpression(f"<input>:1:1: Syntax error: {error}") from error
+            raise InvalidCel(f"<input>:1:1: Syntax error: {error}") from error
         self.text, self.names = text, frozenset(compiler.names)
         self.variables = frozenset(compiler.composed)
 
@@ -103,12 +101,12 @@ class Expression:
 
 
 @lru_cache(maxsize=2048)
-def compiled(text: str, variables: frozenset[str], *, messages: bool = False) -> Expression:
-    """The expression over those variables, compiled once. Errors: InvalidExpression."""
-    return Expression(text, variables, messages=messages)
+def compiled(text: str, variables: frozenset[str], *, messages: bool = False) -> CelExpression:
+    """The expression over those variables, compiled once. Errors: InvalidCel."""
+    return CelExpression(text, variables, messages=messages)
 
 
-def constant_type(expression: Expression) -> str:
+def constant_type(expression: CelExpression) -> str:
     """The type of an expression without variables, in the words of CEL; empty where it has some, or no value."""
     if expression.names:
         return ""
@@ -153,8 +151,7 @@ class _Compiler:
         """What computes a node."""
         while len(tree.children) == 1 and tree.data in _PASSING:
             tree = tree.children[0]
-        compile_node: Callable[[Tree], Eval] = getattr(self, tree.data)
-        return compile_node(tree)
+        return _NODES[tree.data](self, tree)
 
     def _all(self, trees: list[Tree]) -> list[Eval]:
         return [self.of(it) for it in trees]
@@ -185,8 +182,6 @@ class _Compiler:
         """An operator with a left and a right side."""
         sign, right = tree.children
         return _applied(_OPERATORS[sign.data], [self.of(sign.children[0]), self.of(right)])
-
-    addition = multiplication = relation
 
     def unary(self, tree: Tree) -> Eval:
         """`!` and `-`."""
@@ -219,7 +214,7 @@ class _Compiler:
         """`JSONPatch{op: "add"}`."""
         name = _dotted(tree.children[0])
         if not self._messages or (name != "JSONPatch" and name.partition(".")[0] != "Object"):
-            raise InvalidExpression(_where(tree, f"undeclared reference to '{name}' (in container '')"))
+            raise InvalidCel(_where(tree, f"undeclared reference to '{name}' (in container '')"))
         parts = tree.children[1].children if len(tree.children) > 1 else []
         fields = [str(it) for it in parts[::2]]
         values = self._all(parts[1::2])
@@ -233,7 +228,7 @@ class _Compiler:
         if library in NAMESPACED and library not in (*self._variables, *self._bound):
             return _applied(self._known(NAMESPACED[library], name, tree), self._all(arguments))
         if library in UNSUPPORTED and library not in self._bound:
-            raise InvalidExpression(_where(tree, f"'{library}' is not supported here"))
+            raise InvalidCel(_where(tree, f"'{library}' is not supported here"))
         held = self.of(target)
         if name in LOOPS and len(arguments) in LOOPS[name].arguments:
             return self._loop(name, held, arguments)
@@ -242,7 +237,7 @@ class _Compiler:
     def _loop(self, name: str, items: Eval, arguments: list[Tree]) -> Eval:
         variable, outer = _identifier(arguments[0]), self._bound
         if not variable:
-            raise InvalidExpression(_where(arguments[0], "argument must be a simple name"))
+            raise InvalidCel(_where(arguments[0], "argument must be a simple name"))
         self._bound = (*outer, variable)
         bodies = self._all(arguments[1:])
         self._bound = outer
@@ -278,7 +273,7 @@ class _Compiler:
     def _has(self, tree: Tree, arguments: list[Tree]) -> Eval:
         field = _innermost(arguments[0]) if len(arguments) == 1 else tree
         if field.data not in ("member_dot", "member_may_dot"):
-            raise InvalidExpression(_where(tree, "invalid argument to has() macro"))
+            raise InvalidCel(_where(tree, "invalid argument to has() macro"))
         self._note_field(field)
         holder, name = self.of(field.children[0]), str(field.children[1])
         return lambda env: bool(_perhaps(holder(env), name).held)
@@ -294,7 +289,7 @@ class _Compiler:
         if name in _TYPES:
             kind = CelType(name)
             return lambda _env: kind
-        raise InvalidExpression(_where(tree, _unknown(name)))
+        raise InvalidCel(_where(tree, _unknown(name)))
 
     def literal(self, tree: Tree) -> Eval:
         """A number, a text, bytes, a truth or null."""
@@ -302,7 +297,7 @@ class _Compiler:
         try:
             constant = _LITERALS[token.type](token)
         except ValueError as error:
-            raise InvalidExpression(_where(tree, f"Syntax error: invalid literal {token}")) from error
+            raise InvalidCel(_where(tree, f"Syntax error: invalid literal {token}")) from error
         return lambda _env: constant
 
     def list_lit(self, tree: Tree) -> Eval:
@@ -330,13 +325,11 @@ class _Compiler:
 
     def dot_ident(self, tree: Tree) -> Eval:
         """`.a`, which is refused."""
-        raise InvalidExpression(_where(tree, "a name with a leading dot is not supported here"))
-
-    dot_ident_arg = dot_ident
+        raise InvalidCel(_where(tree, "a name with a leading dot is not supported here"))
 
     def _known(self, table: Mapping[str, Callable[..., Any]], name: str, tree: Tree) -> Callable[..., Any]:
         if name not in table:
-            raise InvalidExpression(_where(tree, _unknown(name)))
+            raise InvalidCel(_where(tree, _unknown(name)))
         return table[name]
 
     def _note_field(self, tree: Tree) -> None:
@@ -346,9 +339,32 @@ class _Compiler:
             self.composed.add(field)
         if holder == "request" and holder not in self._bound and field not in _REQUEST:
             told = "is not supported here" if field in ("userInfo", "options") else "is an undefined field"
-            raise InvalidExpression(_where(tree, f"'request.{field}' {told}"))
+            raise InvalidCel(_where(tree, f"'request.{field}' {told}"))
 
 
+_NODES: Final[Mapping[str, Callable[[_Compiler, Tree], Eval]]] = {
+    "addition": _Compiler.relation,
+    "conditionaland": _Compiler.conditionaland,
+    "conditionalor": _Compiler.conditionalor,
+    "dot_ident": _Compiler.dot_ident,
+    "dot_ident_arg": _Compiler.dot_ident,
+    "expr": _Compiler.expr,
+    "ident": _Compiler.ident,
+    "ident_arg": _Compiler.ident_arg,
+    "list_lit": _Compiler.list_lit,
+    "literal": _Compiler.literal,
+    "map_lit": _Compiler.map_lit,
+    "member_dot": _Compiler.member_dot,
+    "member_dot_arg": _Compiler.member_dot_arg,
+    "member_index": _Compiler.member_index,
+    "member_may_dot": _Compiler.member_may_dot,
+    "member_may_index": _Compiler.member_may_index,
+    "member_object": _Compiler.member_object,
+    "multiplication": _Compiler.relation,
+    "relation": _Compiler.relation,
+    "unary": _Compiler.unary,
+}
+"""Node of the grammar -> what compiles it."""
 _PASSING: Final = frozenset(
     {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member"}
     | {"primary", "paren_expr"}
@@ -452,24 +468,24 @@ def _selected(held: Any, field: str) -> Any:
         if (escaped := _unescaped(field)) in held:
             return held[escaped]
         raise CelError(f"no such key: {field}")
-    if isinstance(held, Optional):
+    if isinstance(held, OptionalValue):
         return _perhaps(held, field)
     raise CelError("no such overload")
 
 
 def _at(held: Any, at: Any) -> Any:
-    return _perhaps(held, at) if isinstance(held, Optional) else item(held, at)
+    return _perhaps(held, at) if isinstance(held, OptionalValue) else item(held, at)
 
 
-def _perhaps(held: Any, at: Any) -> Optional:
+def _perhaps(held: Any, at: Any) -> OptionalValue:
     """A field or an element, if there. Errors: CelError, TypeError."""
-    if isinstance(held, Optional):
+    if isinstance(held, OptionalValue):
         return _perhaps(held.held[0], at) if held.held else held
     if isinstance(held, dict):
         at = at if at in held or not isinstance(at, str) else _unescaped(at)
-        return Optional((held[at],)) if at in held else Optional()
+        return OptionalValue((held[at],)) if at in held else OptionalValue()
     if isinstance(held, list) and isinstance(at, int):
-        return Optional((held[at],)) if 0 <= at < len(held) else Optional()
+        return OptionalValue((held[at],)) if 0 <= at < len(held) else OptionalValue()
     raise CelError("no such overload")
 
 

@@ -13,7 +13,7 @@ import re2  # type: ignore[import-untyped]
 from celpy.celtypes import BytesType, DoubleType, DurationType, IntType, TimestampType, UintType
 from celpy.evaluation import base_functions
 
-from providers.sim.store.celvalues import CelError, CelType, Optional, comparison, holds, number, same, type_name
+from providers.sim.store.celvalues import CelError, CelType, OptionalValue, comparison, holds, number, same, type_name
 from providers.sim.store.devicecel import KUBERNETES_VALUES
 
 Function = Callable[..., Any]
@@ -154,11 +154,11 @@ def _find(text: str, pattern: str) -> str:
     return next(iter(_find_all(text, pattern, 1)), "")
 
 
-def _or_value(held: Optional, other: Any) -> Any:
+def _or_value(held: OptionalValue, other: Any) -> Any:
     return held.held[0] if held.held else other
 
 
-def _of_optional(held: Optional) -> Any:
+def _of_optional(held: OptionalValue) -> Any:
     if not held.held:
         raise CelError("optional.none() dereference")
     return held.held[0]
@@ -236,9 +236,9 @@ METHODS: Final[Mapping[str, Function]] = {
 NAMESPACED: Final[Mapping[str, Mapping[str, Function]]] = {
     "jsonpatch": {"escapeKey": _texts(lambda key: key.replace("~", "~0").replace("/", "~1"))},
     "optional": {
-        "of": lambda value: Optional((value,)),
-        "none": Optional,
-        "ofNonZeroValue": lambda value: Optional((value,)) if value else Optional(),
+        "of": lambda value: OptionalValue((value,)),
+        "none": OptionalValue,
+        "ofNonZeroValue": lambda value: OptionalValue((value,)) if value else OptionalValue(),
     },
     "sets": {
         "contains": _listed(lambda items, part: all(holds(it, items) for it in part)),

@@ -27,7 +27,7 @@ class CelType:
 
 
 @dataclass(frozen=True, slots=True)
-class Optional:
+class OptionalValue:
     """A value that may not be there: `object.?metadata.?labels`, `optional.of(1)`."""
 
     held: tuple[Any, ...] = ()
@@ -53,7 +53,7 @@ _NAMES: Final[Mapping[type, str]] = {
     type(None): "null_type",
     TimestampType: "google.protobuf.Timestamp",
     DurationType: "google.protobuf.Duration",
-    Optional: "optional_type",
+    OptionalValue: "optional_type",
     CelType: "type",
 }
 
@@ -66,7 +66,7 @@ def same(left: Any, right: Any) -> bool:
         return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, Optional) and isinstance(right, Optional):
+    if isinstance(left, OptionalValue) and isinstance(right, OptionalValue):
         return same(list(left.held), list(right.held))
     numbers = isinstance(left, int | float) and isinstance(right, int | float)
     alike = type(left) is type(right) or (numbers and not isinstance(left, bool) and not isinstance(right, bool))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from providers.sim.store.cel import Expression, compiled
+from providers.sim.store.cel import CelExpression, compiled
 from providers.sim.store.endpoints import shape_of
 from providers.sim.store.errors import ApiError, StorePolicyDenied
 from providers.sim.store.fields import merged
@@ -56,7 +56,7 @@ class MutatingPolicy:
     """A bound policy, and its patches in their order."""
 
     bound: BoundPolicy
-    patches: tuple[tuple[str, Expression], ...]
+    patches: tuple[tuple[str, CelExpression], ...]
     again: bool
     """Whether it is asked once more where something has changed since."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from providers.sim.store.cel import Expression, InvalidExpression, compiled, constant_type
+from providers.sim.store.cel import CelExpression, InvalidCel, compiled, constant_type
 from providers.sim.store.celvalues import CelError
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
@@ -26,7 +26,7 @@ class PolicyFails(Exception):
     """An expression of a policy, or what it asks for, that could not be evaluated."""
 
 
-def value_of(expression: Expression, known: Mapping[str, Any]) -> Any:
+def value_of(expression: CelExpression, known: Mapping[str, Any]) -> Any:
     """The value of an expression. Errors: PolicyFails, in the words of the API server."""
     try:
         return expression.value(known)
@@ -37,7 +37,7 @@ def value_of(expression: Expression, known: Mapping[str, Any]) -> Any:
 class _Variables(dict[str, Any]):
     """The variables of a policy, each computed when it is first asked for."""
 
-    def __init__(self, expressions: Mapping[str, Expression], known: dict[str, Any]) -> None:
+    def __init__(self, expressions: Mapping[str, CelExpression], known: dict[str, Any]) -> None:
         super().__init__()
         self._expressions, self._known = expressions, known
 
@@ -62,8 +62,8 @@ class BoundPolicy:
     """Whether what cannot be evaluated denies."""
     spec: Obj
     binding_spec: Obj
-    conditions: tuple[Expression, ...]
-    variables: Mapping[str, Expression]
+    conditions: tuple[CelExpression, ...]
+    variables: Mapping[str, CelExpression]
 
     @classmethod
     def of(cls, policy: Obj, binding: Obj) -> "BoundPolicy":
@@ -180,7 +180,7 @@ def expression_faults(
     expression = str(text)
     try:
         found = compiled(expression, NAMES, messages=messages)
-    except InvalidExpression as error:
+    except InvalidCel as error:
         yield cause(path, f'Invalid value: "{expression}": compilation failed: ERROR: {error}')
         return
     for name in sorted(found.variables - variables):

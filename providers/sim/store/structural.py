@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from providers.sim.store.cel import InvalidExpression, compiled, constant_type
+from providers.sim.store.cel import InvalidCel, compiled, constant_type
 from providers.sim.store.celrules import RULE_NAMES
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
@@ -87,7 +87,7 @@ def _rule_faults(rule: Schema, schema: Schema, path: str) -> Iterator[Fault]:
         return
     try:
         expression = compiled(text, RULE_NAMES)
-    except InvalidExpression as error:
+    except InvalidCel as error:
         yield cause(path, f"Invalid value: {value}: compilation failed: ERROR: {error}")
         return
     if constant_type(expression) not in ("", "bool"):
@@ -104,7 +104,7 @@ def _more_faults(rule: Schema, path: str) -> Iterator[Fault]:
     if told := rule.get("messageExpression"):
         try:
             kind = constant_type(compiled(told, RULE_NAMES))
-        except InvalidExpression as error:
+        except InvalidCel as error:
             yield cause(f"{path}.messageExpression", f'Invalid value: "{told}": compilation failed: ERROR: {error}')
             return
         if kind not in ("", "string"):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from providers.sim.store.cel import Expression, compiled
+from providers.sim.store.cel import CelExpression, compiled
 from providers.sim.store.celvalues import CelError
 from providers.sim.store.endpoints import details, qualified
 from providers.sim.store.errors import (
@@ -86,8 +86,8 @@ def validating_binding_faults(binding: Obj, old: Obj | None) -> Iterator[Fault]:
 class _Validation:
     """One expression that has to be true, and what is said where it is not."""
 
-    holds: Expression
-    told: Expression | None
+    holds: CelExpression
+    told: CelExpression | None
     message: str
     reason: str
 

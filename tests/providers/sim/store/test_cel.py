@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.sim.store.cel import Expression, InvalidExpression, compiled, constant_type
+from providers.sim.store.cel import CelExpression, InvalidCel, compiled, constant_type
 from providers.sim.store.celvalues import CelError, CelType, same
 
 NAMES = frozenset({"self", "oldSelf", "object", "request", "variables"})
@@ -18,7 +18,7 @@ KNOWN: dict[str, Any] = {
 
 
 def value(text: str) -> Any:
-    return Expression(text, NAMES, messages=True).value(KNOWN)
+    return CelExpression(text, NAMES, messages=True).value(KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_what_has_no_value(text: str, words: str) -> None:
     ],
 )
 def test_what_is_not_known_is_refused_when_it_is_written(text: str, words: str) -> None:
-    with pytest.raises(InvalidExpression, match=words):
-        Expression(text, NAMES, messages=True)
+    with pytest.raises(InvalidCel, match=words):
+        CelExpression(text, NAMES, messages=True)
 
 
 def test_loops_take_so_many_steps_at_most() -> None:
@@ -164,7 +164,7 @@ def test_loops_take_so_many_steps_at_most() -> None:
 
 
 def test_messages_are_made_by_mutations_alone() -> None:
-    with pytest.raises(InvalidExpression, match=r"undeclared reference to 'Object\.spec'"):
+    with pytest.raises(InvalidCel, match=r"undeclared reference to 'Object\.spec'"):
         compiled("Object.spec{a: 1}", NAMES)
 
 
@@ -193,4 +193,4 @@ def test_equality_is_that_of_json(left: Any, right: Any) -> None:
     import json
 
     assert same(left, right) is (json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True))
-    assert Expression("self == object", NAMES).value({"self": left, "object": right}) is same(left, right)
+    assert CelExpression("self == object", NAMES).value({"self": left, "object": right}) is same(left, right)
