@@ -8,15 +8,10 @@ expression may not name is found when it is compiled. Source: cel-spec `doc/lang
 import operator
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, Final
 
-import celpy
-import lark
-from celpy.celtypes import UintType
-from celpy.evaluation import celbytes, celstr
-
 from providers.sim.store.celfunctions import FUNCTIONS, METHODS, NAMESPACED, UNSUPPORTED
+from providers.sim.store.celgrammar import InvalidCel, Tree, dotted, identifier, innermost, literal_value, parsed, where
 from providers.sim.store.celloops import LOOPS
 from providers.sim.store.celvalues import (
     CelError,
@@ -31,13 +26,10 @@ from providers.sim.store.celvalues import (
     type_name,
 )
 
-Tree = lark.Tree[Any]
 Env = dict[str, Any]
 """Name -> value; under `""` how many steps the loops may still take."""
 Eval = Callable[[Env], Any]
 _STEPS_MOST: Final = 100_000
-_NESTED_MOST: Final = 40
-_TEXT_MOST: Final = 10 * 1024
 _TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
 _REQUEST: Final = frozenset(
     {"kind", "resource", "subResource", "requestKind", "requestResource", "requestSubResource"}
@@ -57,21 +49,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "multiplication_div": arithmetic(operator.truediv),
     "multiplication_mod": arithmetic(operator.mod),
 }
-# What cel-python's grammar lacks: signs are operators (`1-1`), and optional fields and elements.
-_MENDED: Final = (
-    (r"/-?/ /0x/ HEXDIGIT+ | /-?/ DIGIT+", r"/0x/ HEXDIGIT+ | DIGIT+"),
-    (
-        r'/-?/ DIGIT+ "." DIGIT* EXPONENT? | /-?/ DIGIT* "." DIGIT+ EXPONENT? | /-?/ DIGIT+ EXPONENT',
-        r'DIGIT+ "." DIGIT+ EXPONENT? | "." DIGIT+ EXPONENT? | DIGIT+ EXPONENT',
-    ),
-    ("member         : member_dot |", "member         : member_may_dot | member_may_index | member_dot |"),
-    ("member_dot     :", 'member_may_dot : member ".?" IDENT\nmember_dot     :'),
-    ("member_index   :", 'member_may_index : member "[?" expr "]"\nmember_index   :'),
-)
-
-
-class InvalidCel(ValueError):
-    """The text is no expression that is understood here; the message is one line."""
 
 
 class CelExpression:
@@ -79,16 +56,8 @@ class CelExpression:
 
     def __init__(self, text: str, variables: frozenset[str], *, messages: bool = False) -> None:
         """`variables` are the names that it may use; `messages` whether it may make them. Errors: InvalidCel."""
-        if len(text) > _TEXT_MOST or _depth(text) > _NESTED_MOST:
-            raise InvalidCel(f"longer than {_TEXT_MOST} bytes, or more than {_NESTED_MOST} brackets in one another")
         compiler = _Compiler(variables, messages=messages)
-        try:
-            self._value = compiler.of(_grammar().parse(text))
-        except lark.exceptions.UnexpectedInput as error:
-            told = error.get_context(text).strip().splitlines()[0]
-            raise InvalidCel(f"<input>:{error.line}:{error.column}: Syntax error: in {told}") from error
-        except lark.exceptions.LarkError as error:
-            raise InvalidCel(f"<input>:1:1: Syntax error: {error}") from error
+        self._value = compiler.of(parsed(text))
         self.text, self.names = text, frozenset(compiler.names)
         self.variables = frozenset(compiler.composed)
 
@@ -116,28 +85,6 @@ def constant_type(expression: CelExpression) -> str:
         return ""
 
 
-@lru_cache(maxsize=1)
-def _grammar() -> lark.Lark:
-    text = (Path(celpy.__file__).parent / "cel.lark").read_text("utf-8")
-    for old, new in _MENDED:
-        if old not in text:
-            raise RuntimeError(f"the grammar of cel-python has changed: it has no {old!r}")
-        text = text.replace(old, new)
-    callbacks = {"IDENT": celpy.celparser.CELParser.ambiguous_literals}
-    return lark.Lark(
-        text, parser="lalr", start="expr", lexer_callbacks=callbacks, maybe_placeholders=False, priority="invert",
-        propagate_positions=True,
-    )  # fmt: skip
-
-
-def _depth(text: str) -> int:
-    depth = most = 0
-    for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
-        most = max(most, depth)
-    return most
-
-
 class _Compiler:
     """Makes a function of each node of the grammar, and notes which variables are used."""
 
@@ -149,9 +96,8 @@ class _Compiler:
 
     def of(self, tree: Tree) -> Eval:
         """What computes a node."""
-        while len(tree.children) == 1 and tree.data in _PASSING:
-            tree = tree.children[0]
-        return _NODES[tree.data](self, tree)
+        inner = innermost(tree)
+        return _NODES[inner.data](self, inner)
 
     def _all(self, trees: list[Tree]) -> list[Eval]:
         return [self.of(it) for it in trees]
@@ -212,9 +158,9 @@ class _Compiler:
 
     def member_object(self, tree: Tree) -> Eval:
         """`JSONPatch{op: "add"}`."""
-        name = _dotted(tree.children[0])
+        name = dotted(tree.children[0])
         if not self._messages or (name != "JSONPatch" and name.partition(".")[0] != "Object"):
-            raise InvalidCel(_where(tree, f"undeclared reference to '{name}' (in container '')"))
+            raise InvalidCel(where(tree, f"undeclared reference to '{name}' (in container '')"))
         parts = tree.children[1].children if len(tree.children) > 1 else []
         fields = [str(it) for it in parts[::2]]
         values = self._all(parts[1::2])
@@ -224,20 +170,20 @@ class _Compiler:
         """`a.f(b)`: a macro, a function of a library, or a method."""
         target, token, *rest = tree.children
         arguments, name = rest[0].children if rest else [], str(token)
-        library = _identifier(target)
+        library = identifier(target)
         if library in NAMESPACED and library not in (*self._variables, *self._bound):
             return _applied(self._known(NAMESPACED[library], name, tree), self._all(arguments))
         if library in UNSUPPORTED and library not in self._bound:
-            raise InvalidCel(_where(tree, f"'{library}' is not supported here"))
+            raise InvalidCel(where(tree, f"'{library}' is not supported here"))
         held = self.of(target)
         if name in LOOPS and len(arguments) in LOOPS[name].arguments:
             return self._loop(name, held, arguments)
         return _applied(self._known(METHODS, name, tree), [held, *self._all(arguments)])
 
     def _loop(self, name: str, items: Eval, arguments: list[Tree]) -> Eval:
-        variable, outer = _identifier(arguments[0]), self._bound
+        variable, outer = identifier(arguments[0]), self._bound
         if not variable:
-            raise InvalidCel(_where(arguments[0], "argument must be a simple name"))
+            raise InvalidCel(where(arguments[0], "argument must be a simple name"))
         self._bound = (*outer, variable)
         bodies = self._all(arguments[1:])
         self._bound = outer
@@ -271,9 +217,9 @@ class _Compiler:
         return _applied(self._known(FUNCTIONS, str(token), tree), self._all(arguments))
 
     def _has(self, tree: Tree, arguments: list[Tree]) -> Eval:
-        field = _innermost(arguments[0]) if len(arguments) == 1 else tree
+        field = innermost(arguments[0]) if len(arguments) == 1 else tree
         if field.data not in ("member_dot", "member_may_dot"):
-            raise InvalidCel(_where(tree, "invalid argument to has() macro"))
+            raise InvalidCel(where(tree, "invalid argument to has() macro"))
         self._note_field(field)
         holder, name = self.of(field.children[0]), str(field.children[1])
         return lambda env: bool(_perhaps(holder(env), name).held)
@@ -289,15 +235,15 @@ class _Compiler:
         if name in _TYPES:
             kind = CelType(name)
             return lambda _env: kind
-        raise InvalidCel(_where(tree, _unknown(name)))
+        raise InvalidCel(where(tree, _unknown(name)))
 
     def literal(self, tree: Tree) -> Eval:
         """A number, a text, bytes, a truth or null."""
         token: Any = tree.children[0]
         try:
-            constant = _LITERALS[token.type](token)
+            constant = literal_value(token)
         except ValueError as error:
-            raise InvalidCel(_where(tree, f"Syntax error: invalid literal {token}")) from error
+            raise InvalidCel(where(tree, f"Syntax error: invalid literal {token}")) from error
         return lambda _env: constant
 
     def list_lit(self, tree: Tree) -> Eval:
@@ -325,21 +271,21 @@ class _Compiler:
 
     def dot_ident(self, tree: Tree) -> Eval:
         """`.a`, which is refused."""
-        raise InvalidCel(_where(tree, "a name with a leading dot is not supported here"))
+        raise InvalidCel(where(tree, "a name with a leading dot is not supported here"))
 
     def _known(self, table: Mapping[str, Callable[..., Any]], name: str, tree: Tree) -> Callable[..., Any]:
         if name not in table:
-            raise InvalidCel(_where(tree, _unknown(name)))
+            raise InvalidCel(where(tree, _unknown(name)))
         return table[name]
 
     def _note_field(self, tree: Tree) -> None:
         """Note a variable of a policy; refuse what is not known of a request, as who makes it."""
-        field, holder = str(tree.children[1]), _identifier(tree.children[0])
+        field, holder = str(tree.children[1]), identifier(tree.children[0])
         if holder == "variables" and holder not in self._bound:
             self.composed.add(field)
         if holder == "request" and holder not in self._bound and field not in _REQUEST:
             told = "is not supported here" if field in ("userInfo", "options") else "is an undefined field"
-            raise InvalidCel(_where(tree, f"'request.{field}' {told}"))
+            raise InvalidCel(where(tree, f"'request.{field}' {told}"))
 
 
 _NODES: Final[Mapping[str, Callable[[_Compiler, Tree], Eval]]] = {
@@ -365,49 +311,6 @@ _NODES: Final[Mapping[str, Callable[[_Compiler, Tree], Eval]]] = {
     "unary": _Compiler.unary,
 }
 """Node of the grammar -> what compiles it."""
-_PASSING: Final = frozenset(
-    {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member"}
-    | {"primary", "paren_expr"}
-)
-"""Nodes that only pass on what they hold, where they hold one thing."""
-_LITERALS: Final[Mapping[str, Callable[[lark.Token], Any]]] = {
-    "INT_LIT": lambda it: _int64(int(it, 16 if it[:2] == "0x" else 10)),
-    "UINT_LIT": lambda it: UintType(int(it[:-1], 16 if it[:2] == "0x" else 10)),
-    "FLOAT_LIT": float,
-    "STRING_LIT": lambda it: str(celstr(it)),
-    "MLSTRING_LIT": lambda it: str(celstr(it)),
-    "BYTES_LIT": celbytes,
-    "BOOL_LIT": lambda it: it == "true",
-    "NULL_LIT": lambda _: None,
-}
-
-
-def _int64(value: int) -> int:
-    if value > 2**63:  # the smallest number is written with a sign before it
-        raise ValueError(value)
-    return value
-
-
-def _innermost(tree: Tree) -> Tree:
-    while len(tree.children) == 1 and tree.data in _PASSING:
-        tree = tree.children[0]
-    return tree
-
-
-def _identifier(tree: Tree) -> str:
-    """The name where a node is nothing but one."""
-    inner = _innermost(tree)
-    return str(inner.children[0]) if inner.data == "ident" else ""
-
-
-def _dotted(tree: Tree) -> str:
-    inner = _innermost(tree)
-    return f"{_dotted(inner.children[0])}.{inner.children[1]}" if inner.data == "member_dot" else _identifier(inner)
-
-
-def _where(tree: Tree, told: str) -> str:
-    meta = tree.meta
-    return f"<input>:{getattr(meta, 'line', 1)}:{getattr(meta, 'column', 1)}: {told}"
 
 
 def _unknown(name: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from providers.sim.store.cel import CelExpression, InvalidCel, compiled, constant_type
+from providers.sim.store.cel import CelExpression, compiled, constant_type
+from providers.sim.store.celgrammar import InvalidCel
 from providers.sim.store.celvalues import CelError
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault

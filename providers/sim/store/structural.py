@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from providers.sim.store.cel import InvalidCel, compiled, constant_type
+from providers.sim.store.cel import compiled, constant_type
+from providers.sim.store.celgrammar import InvalidCel
 from providers.sim.store.celrules import RULE_NAMES
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault

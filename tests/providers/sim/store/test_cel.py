@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.sim.store.cel import CelExpression, InvalidCel, compiled, constant_type
+from providers.sim.store.cel import CelExpression, compiled, constant_type
+from providers.sim.store.celgrammar import InvalidCel
 from providers.sim.store.celvalues import CelError, CelType, same
 
 NAMES = frozenset({"self", "oldSelf", "object", "request", "variables"})
