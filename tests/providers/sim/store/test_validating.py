@@ -1,9 +1,12 @@
 """Validating admission policies by contract: a policy and a request to a verdict, as the API server gives it."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from providers.clock import VirtualClock
 from providers.sim.store import ApiError, PatchType, Store, StoreForbidden, StoreInvalid
@@ -289,6 +292,20 @@ def test_a_binding_that_cannot_work_here_is_refused_by_name(spec: Obj, words: st
     binding = {"metadata": {"name": "b"}, "spec": spec}
     with pytest.raises(StoreInvalid, match=words):
         store.create(store.resource("validatingadmissionpolicybindings"), binding)
+
+
+def test_the_policy_of_the_guide_does_what_it_says() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs/guides/faults-in-the-sandbox.md").read_text("utf-8")
+    (text,) = [it for it in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "few-replicas" in it]
+    store = Store(VirtualClock())
+    for document in yaml.safe_load_all(text):
+        store.create(store.resource(document["kind"]), document)
+    for replicas, expected in ((5, "admitted"), (6, "422")):
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+        body = {"metadata": {"name": f"d{replicas}"}, "spec": spec}
+        resource = store.resource("deployments")
+        assert verdict(store, lambda it, r=resource, b=body: it.create(r, b, namespace="default")) == expected
 
 
 def test_who_may_not_is_told_so() -> None:
