@@ -327,6 +327,11 @@ def _storage_class(obj: Obj, now_s: float) -> list[Any]:
     return [shown, obj.get("provisioner", ""), *modes, grows, age(created, now_s)]
 
 
+def _csi_node(obj: Obj, now_s: float) -> list[Any]:
+    name, created = _meta(obj)
+    return [name, len(obj["spec"].get("drivers") or ()), age(created, now_s)]
+
+
 def _revision(obj: Obj, now_s: float) -> list[Any]:
     name, created = _meta(obj)
     owners = (owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller"))
@@ -430,6 +435,7 @@ _BUILTIN: dict[str, tuple[tuple[tuple[str, str, int], ...], Cells]] = {
         _spec("Name Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age"),
         _storage_class,
     ),
+    "csinodes.storage.k8s.io": (_spec("Name #Drivers Age"), _csi_node),
     "poddisruptionbudgets.policy": (_spec("Name Min_Available Max_Unavailable #Allowed_Disruptions Age"), _budget),
     "resourcequotas": (_spec("Name Request Limit Age"), _quota),
     "leases.coordination.k8s.io": (_spec("Name Holder Age"), _lease),

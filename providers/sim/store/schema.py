@@ -1,7 +1,7 @@
 """Structural schemas of custom resources: prune what is unknown, fill in defaults, validate.
 
 Source: apiextensions-apiserver `pkg/apiserver/schema` (pruning, defaulting), OpenAPI v3 as it restricts it.
-CEL rules (`x-kubernetes-validations`) are not evaluated.
+CEL rules (`x-kubernetes-validations`) are asked in `celrules`.
 """
 
 import re

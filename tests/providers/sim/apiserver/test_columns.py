@@ -94,6 +94,7 @@ ROWS: list[tuple[str, Obj, list[Any]]] = [
     ("configmaps", {"data": {"a": "1"}, "binaryData": {"b": ""}}, [2, "60s"]),
     ("pdb", {"spec": {"minAvailable": "50%"}, "status": {"disruptionsAllowed": 1}}, ["50%", "N/A", 1, "60s"]),
     ("leases", {"spec": {"holderIdentity": "me"}}, ["me", "60s"]),
+    ("csinodes", {"spec": {"drivers": [{"name": "ebs.csi.aws.com"}]}}, [1, "60s"]),
     ("quota", {"status": {"hard": {"requests.cpu": "4", "pods": "9", "limits.cpu": "5"}, "used": {"pods": "1"}}}, ["pods: 1/9, requests.cpu: 0/4", "limits.cpu: 0/5", "60s"]),
     ("roles", {}, ["60s"]),
     ("deployments", {"spec": {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}}, "status": {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 1}}, ["2/3", 3, 1, "60s", "", "", "a=b"]),
