@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from heapq import nsmallest
+from math import inf
 from typing import Final
 
 from fleet.actions import claim_subject, gang_subject, pool_subject
@@ -56,6 +57,11 @@ class Convergence:
     def counted(self) -> bool:
         """Returns whether anybody has looked yet."""
         return self.phase is not ConvergencePhase.PROGRESSING or self.total > 0
+
+    @property
+    def stalls_at_s(self) -> float:
+        """Returns when nothing of it will have been finished for too long, if nothing is before; inf = it is past that."""
+        return self.moved_at_s + STALLED_AFTER_S if self.phase is ConvergencePhase.PROGRESSING else inf
 
     @property
     def finished(self) -> int:
@@ -119,7 +125,7 @@ def looked_at(before: Convergence, fleet: Fleet, snapshot: Snapshot) -> Converge
     gone = bool(known - words.keys()) or (not known and len(words) < before.left)
     moved_at_s = snapshot.now_s if gone else before.moved_at_s
     failing = _failing(snapshot, words)
-    stalled = bool(failing) or snapshot.now_s - moved_at_s >= STALLED_AFTER_S
+    stalled = bool(failing) or snapshot.now_s >= moved_at_s + STALLED_AFTER_S
     phase = ConvergencePhase.STALLED if stalled else ConvergencePhase.PROGRESSING
     phase = phase if words else ConvergencePhase.DONE
     after = replace(before, moved_at_s=moved_at_s, phase=phase, total=total, left=len(words), subjects=frozenset(words))
