@@ -60,7 +60,7 @@ class Convergence:
 
     @property
     def stalls_at_s(self) -> float:
-        """Returns when nothing of it will have been finished for too long, if nothing is before; inf = it is past that."""
+        """Returns when it will have stalled, if nothing is finished before (epoch seconds); inf = it has, or is done."""
         return self.moved_at_s + STALLED_AFTER_S if self.phase is ConvergencePhase.PROGRESSING else inf
 
     @property

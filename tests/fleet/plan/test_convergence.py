@@ -1,6 +1,7 @@
 """What is left to do of a revision in force: the counts, when it is done, and when somebody should look."""
 
 from dataclasses import replace
+from math import inf
 
 from fleet.plan.convergence import STALLED_AFTER_S, Convergence, ConvergencePhase, began, left_to_do, looked_at
 from fleet.snapshot import DecisionFailure, GangState, NodeDisruption, WriteRefusal
@@ -66,8 +67,10 @@ def test_without_progress_it_stalls_and_says_what_holds_it() -> None:
     now = look(began("r1", NOW), world)
     now = look(now, world, STALLED_AFTER_S - 1)
     assert now.phase is ConvergencePhase.PROGRESSING
+    assert now.stalls_at_s == world.now_s + 1
     now = look(now, world, 1)
     assert counts(now) == ("Stalled", 0, 2)
+    assert now.stalls_at_s == inf
     assert "0 of 2 are as declared, none for 15 minutes; left: claim/m0: the template" in now.message
     assert "budget" in now.message, "what keeps the machine, as `muster explain node` says it"
     del world.claims["m1"]
