@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from heapq import nsmallest
-from math import inf
 from typing import Final
 
 from fleet.actions import claim_subject, gang_subject, pool_subject
@@ -60,13 +59,8 @@ class Convergence:
 
     @property
     def stalls_at_s(self) -> float:
-        """Returns when it will have stalled, if nothing is finished before (epoch seconds); inf = it has, or is done."""
-        return self.moved_at_s + STALLED_AFTER_S if self.phase is ConvergencePhase.PROGRESSING else inf
-
-    @property
-    def finished(self) -> int:
-        """Returns how many of `total` are as declared."""
-        return self.total - self.left
+        """Returns when what is left has stalled, unless something is finished before (epoch seconds)."""
+        return self.moved_at_s + STALLED_AFTER_S
 
 
 def left_to_do(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
@@ -125,7 +119,7 @@ def looked_at(before: Convergence, fleet: Fleet, snapshot: Snapshot) -> Converge
     gone = bool(known - words.keys()) or (not known and len(words) < before.left)
     moved_at_s = snapshot.now_s if gone else before.moved_at_s
     failing = _failing(snapshot, words)
-    stalled = bool(failing) or snapshot.now_s >= moved_at_s + STALLED_AFTER_S
+    stalled = bool(failing) or snapshot.now_s - moved_at_s >= STALLED_AFTER_S
     phase = ConvergencePhase.STALLED if stalled else ConvergencePhase.PROGRESSING
     phase = phase if words else ConvergencePhase.DONE
     after = replace(before, moved_at_s=moved_at_s, phase=phase, total=total, left=len(words), subjects=frozenset(words))
@@ -151,7 +145,7 @@ def _told(now: Convergence, words: Mapping[str, str], failing: str, fleet: Fleet
     first = nsmallest(_NAMED, words)
     named = "; ".join(f"{it}: {words[it]}{_held(fleet, snapshot, it) if stalled else ''}" for it in first)
     more = f"; and {now.left - _NAMED} more" if now.left > _NAMED else ""
-    counts = f"{now.finished} of {now.total} are as declared"
+    counts = f"{now.total - now.left} of {now.total} are as declared"
     if not stalled:
         return f"{counts}; left: {named}{more}"
     still = f"it keeps failing ({failing})" if failing else f"none for {STALLED_AFTER_S / 60:.0f} minutes"

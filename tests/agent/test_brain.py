@@ -280,8 +280,8 @@ def test_only_what_changes_something_or_a_tick_calls_for_a_turn() -> None:
     [
         pytest.param(began("r1", NOW), 0.0, id="nobody has counted"),
         pytest.param(Convergence("r1", NOW, NOW - 60.0, total=2, left=2), 840.0, id="until it is stalled"),
-        pytest.param(Convergence("r1", NOW, NOW, ConvergencePhase.STALLED, 2, 2), inf, id="stalled"),
-        pytest.param(Convergence("r1", NOW, NOW, ConvergencePhase.DONE), inf, id="done"),
+        pytest.param(Convergence("r1", NOW, NOW - 900.0, ConvergencePhase.STALLED, 2, 2), inf, id="stalled"),
+        pytest.param(Convergence("r1", NOW, NOW - 900.0, ConvergencePhase.DONE), inf, id="done"),
     ],
 )
 def test_what_waits_of_a_revision_is_not_looked_at_every_second(left: Convergence, due_in_s: float) -> None:
