@@ -45,10 +45,10 @@ layers: install
 	$(BIN)/lint-imports
 
 unit: install
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) tests
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
 
 quick: install
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not slow" tests
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal -m "not slow" tests
 
 # Strict: a dead link, a lost anchor or a page that is in no menu is an error (not with --quiet, which drops warnings).
 docs: install

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from math import inf
 from operator import attrgetter, is_
 from typing import Any
 
@@ -49,7 +50,6 @@ from fleet.fence import EVERYBODY, DecisionFailed, told_apart
 from fleet.nodeclaims.interruption import ADVICE, respond
 from fleet.nodeclaims.launch_outcome import settle
 from fleet.placement.all_devices import under_fleet
-from fleet.plan.convergence import ConvergencePhase
 from fleet.replay.deadlines import due_again_s
 from fleet.snapshot import Job, Notice, PublishedLayouts, Snapshot
 from model.fleet import Fleet
@@ -123,13 +123,14 @@ class Brain:
     @property
     def due_s(self) -> float:
         """When the deciders are to be asked again though nothing is heard (epoch seconds); now or before = at once."""
-        now_s, fleet = self._clock.now(), self.sync.fleet
-        converges = (found := self.sync.state.convergence) is not None and found.phase is ConvergencePhase.PROGRESSING
-        if fleet is None or converges or not self.mirror.synced:
+        now_s, fleet, left = self._clock.now(), self.sync.fleet, self.sync.state.convergence
+        if fleet is None or not self.mirror.synced or (left is not None and not left.counted):
             return now_s
         if self._under_way or self._notices or self.failures:
             return now_s
-        own = (at_s for at_s in (self._backoff.ends_s, self._saves.ends_s, self.sync.look_again_s) if at_s > now_s)
+        stalls_at_s = left.stalls_at_s if left is not None else inf
+        ends = (self._backoff.ends_s, self._saves.ends_s, self.sync.look_again_s, stalls_at_s)
+        own = (at_s for at_s in ends if at_s > now_s)
         return min((due_again_s(fleet, self._snapshot()), *own))
 
     @property

@@ -100,7 +100,9 @@ def _simulation(*, beside: bool) -> Simulation:
     offers = tuple(offer for offer in whole.offers if offer.instance_type.name == KIND)
     catalog = replace(whole, types={KIND: whole.types[KIND]}, offers=offers)
     options = SimulationOptions(dcgm_delay_s=15.0, kubelet=KubeletOptions(start_delay_s=1.0))
-    sim = Simulation(catalog=catalog, tempo=Tempo(tick_s=5.0, listing_s=60.0, foresees=False), options=options)
+    sim = Simulation(
+        catalog=catalog, tempo=Tempo(tick_s=5.0, slowest_tick_s=0.0, listing_s=60.0, foresees=False), options=options
+    )
     if sim.world.exporters is None:
         raise RuntimeError("the simulation has no exporters")
     sim.world.exporters.server = _MuteServer()  # type: ignore[assignment]

@@ -56,7 +56,7 @@ def _gang(number: int, run_s: float) -> dict[str, Any]:
 
 def _sim() -> Simulation:
     options = SimulationOptions(kubelet=KubeletOptions(start_delay_s=1.0))
-    sim = Simulation(catalog=_catalog(), tempo=Tempo(tick_s=10.0, listing_s=30.0), options=options)
+    sim = Simulation(catalog=_catalog(), tempo=Tempo(tick_s=10.0, slowest_tick_s=0.0, listing_s=30.0), options=options)
     sim.push(_fleet())
     sim.advance(1.0)
     return sim

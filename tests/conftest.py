@@ -15,7 +15,10 @@ from structlog.dev import plain_traceback
 structlog.configure(
     processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(exception_formatter=plain_traceback)]
 )
-_THRESHOLD = gc.get_threshold()
+# Collected seldom, and never while tests are found, when all that is made stays: looking costs a twelfth of the time.
+_THRESHOLD = (20_000, 5, 5)
+gc.set_threshold(*_THRESHOLD)
+gc.disable()
 # Machines are shared: how long one example takes says nothing about the code.
 settings.register_profile("muster", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("muster")
@@ -26,6 +29,7 @@ def pytest_collection_finish() -> None:
     """All tests and modules stay to the end: looking for garbage among them takes an eighth of the time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +100,8 @@ SLOW = (
     "reference/",
 )
 """How the paths begin of tests that take their time: whole programs, long simulations, moto, recorded suites."""
+LONGEST = ("agent/review/test_agent_processes", "agent/test_process", "bench/", "e2e/", "fuzz/")
+"""Of these, where one test may take a minute."""
 BUT = ("agent/test_simulation_life", "agent/test_simulation_published")
 """Of these, what stands for the others in `make check`."""
 
@@ -112,7 +118,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `make check` leaves out: tests that take their time, and properties, which draw many examples."""
+    """Mark what `make check` leaves out: tests that take their time, and properties, which draw many examples.
+
+    The longest come first: the worker that gets them has the others' work taken off it, and nobody ends alone.
+    """
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)) or _takes_its_time(item.path, config):
             item.add_marker("slow")
+    inside = config.rootpath / "tests"
+    items.sort(key=lambda item: not item.path.relative_to(inside).as_posix().startswith(LONGEST))

@@ -32,7 +32,7 @@ from agent.sources import (
     reservations_listener,
 )
 from agent.sync import Sync
-from agent.timetable import RestPace
+from agent.timetable import MOST_S, RestPace
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
@@ -72,7 +72,7 @@ class Tempo:
     """How often the agent looks and how long its workers take, in seconds."""
 
     tick_s: float = 1.0
-    slowest_tick_s: float = 0.0
+    slowest_tick_s: float = MOST_S
     """While nothing is under way ticks come ever later, up to this long, but never past what the deciders read off the
     clock (`agent.timetable.RestPace`); 0 = they keep their pace."""
     listing_s: float = 10.0

@@ -58,9 +58,9 @@ class Convergence:
         return self.phase is not ConvergencePhase.PROGRESSING or self.total > 0
 
     @property
-    def finished(self) -> int:
-        """Returns how many of `total` are as declared."""
-        return self.total - self.left
+    def stalls_at_s(self) -> float:
+        """Returns when what is left has stalled, unless something is finished before (epoch seconds)."""
+        return self.moved_at_s + STALLED_AFTER_S
 
 
 def left_to_do(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
@@ -145,7 +145,7 @@ def _told(now: Convergence, words: Mapping[str, str], failing: str, fleet: Fleet
     first = nsmallest(_NAMED, words)
     named = "; ".join(f"{it}: {words[it]}{_held(fleet, snapshot, it) if stalled else ''}" for it in first)
     more = f"; and {now.left - _NAMED} more" if now.left > _NAMED else ""
-    counts = f"{now.finished} of {now.total} are as declared"
+    counts = f"{now.total - now.left} of {now.total} are as declared"
     if not stalled:
         return f"{counts}; left: {named}{more}"
     still = f"it keeps failing ({failing})" if failing else f"none for {STALLED_AFTER_S / 60:.0f} minutes"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -24,6 +25,7 @@ from fleet.actions import (
     TerminateMachines,
     claim_subject,
 )
+from fleet.plan.convergence import Convergence, ConvergencePhase, began
 from fleet.snapshot import (
     ClaimState,
     GangState,
@@ -271,6 +273,21 @@ def test_only_what_changes_something_or_a_tick_calls_for_a_turn() -> None:
     world.brain.turn()
     world.brain.hear(Tick())
     assert world.brain.stirred, "time alone is a reason"
+
+
+@pytest.mark.parametrize(
+    ("left", "due_in_s"),
+    [
+        pytest.param(began("r1", NOW), 0.0, id="nobody has counted"),
+        pytest.param(Convergence("r1", NOW, NOW - 60.0, total=2, left=2), 840.0, id="until it is stalled"),
+        pytest.param(Convergence("r1", NOW, NOW - 900.0, ConvergencePhase.STALLED, 2, 2), inf, id="stalled"),
+        pytest.param(Convergence("r1", NOW, NOW - 900.0, ConvergencePhase.DONE), inf, id="done"),
+    ],
+)
+def test_what_waits_of_a_revision_is_not_looked_at_every_second(left: Convergence, due_in_s: float) -> None:
+    world = BrainWorld()
+    world.brain.sync.state = replace(world.brain.sync.state, convergence=left)
+    assert world.brain.due_s - NOW == due_in_s
 
 
 def test_a_watcher_that_fails_stops_nothing() -> None:

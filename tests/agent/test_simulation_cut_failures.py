@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.simulation import Tempo
+from agent.simulation import Simulation, Tempo
 from providers.sim.controllers import DevicePluginOptions, SimulationOptions
 from providers.sim.controllers.gpus import Strategy
 from providers.sim.controllers.mig_manager import read_mig_fault
@@ -14,17 +14,34 @@ from tests.agent.test_simulation_mig import mig, sliced
 CALM = Tempo(slowest_tick_s=20.0, foresees=False)
 
 
-def faulty(scene: Scene, trouble: dict[str, object], seconds: float) -> None:
-    """Every machine that joins has the trouble from birth."""
-    met: set[str] = set()
-    end_s = scene.sim.clock.now() + seconds
-    while scene.sim.clock.now() < end_s:
-        scene.sim.advance(10)
-        for found in scene.sim.objects("Node"):
-            name = found["metadata"]["name"]
-            if name not in met:
-                met.add(name)
-                scene.sim.mig_manager.cause(read_mig_fault({"node": name, **trouble}))
+class Trouble:
+    """Gives it to every machine that joins, within ten seconds, while it lasts."""
+
+    name = "trouble"
+
+    def __init__(self, **trouble: object) -> None:
+        self.sim: Simulation
+        self.trouble = trouble
+        self.lasts = True
+        self._met: set[str] = set()
+        self._looks_at_s = 0.0
+
+    def step(self, now: float) -> float | None:
+        if self.lasts and now >= self._looks_at_s:
+            self._looks_at_s = now + 10
+            for name in {node["metadata"]["name"] for node in self.sim.objects("Node")} - self._met:
+                self._met.add(name)
+                self.sim.mig_manager.cause(read_mig_fault({"node": name, **self.trouble}))
+        return self._looks_at_s if self.lasts else None
+
+
+def troubled(trouble: Trouble) -> Scene:
+    """A gang that wants slices, of which all machines have trouble."""
+    scene = Scene(tempo=CALM, more=[trouble])
+    trouble.sim = scene.sim
+    scene.sim.push(mig())
+    scene.sim.submit(sliced("g"))
+    return scene
 
 
 def conditions(scene: Scene) -> dict[str, Any]:
@@ -35,9 +52,8 @@ def conditions(scene: Scene) -> dict[str, Any]:
 @pytest.mark.parametrize("trouble", [{"fail": 1000}, {"hang": True}], ids=["fail", "hang"])
 def test_three_machines_in_six_hours(trouble: dict[str, object]) -> None:
     """Twelve were bought and thrown away."""
-    scene = Scene(mig(), tempo=CALM)
-    scene.sim.submit(sliced("g"))
-    faulty(scene, trouble, 5.5 * 3600)
+    scene = troubled(Trouble(**trouble))
+    scene.sim.advance(5.5 * 3600)
     assert scene.bought(P4DE) == 3
     told = conditions(scene)["LayoutsFailing"]
     assert "mig-manager's log" in told["message"]
@@ -63,10 +79,11 @@ def test_a_plugin_that_cannot_serve_slices(strategy: Strategy) -> None:
 
 @pytest.mark.slow
 def test_another_layout_ends_it() -> None:
-    scene = Scene(mig(), tempo=CALM)
-    scene.sim.submit(sliced("g"))
-    faulty(scene, {"fail": 1000}, 2 * 3600)
+    trouble = Trouble(fail=1000)
+    scene = troubled(trouble)
+    scene.sim.advance(2 * 3600)
     assert scene.bought(P4DE) == 3
+    trouble.lasts = False
     scene.sim.push(mig(6))
     scene.until_running("g", 1800)
     scene.until(lambda: "LayoutsFailing" not in conditions(scene), 120, "the condition is gone")

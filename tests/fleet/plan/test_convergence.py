@@ -31,7 +31,7 @@ def look(before: Convergence, world: World, after_s: float = 0.0) -> Convergence
 
 
 def counts(now: Convergence) -> tuple[str, int, int]:
-    return str(now.phase), now.finished, now.total
+    return str(now.phase), now.total - now.left, now.total
 
 
 def test_a_revision_that_changes_no_machine_is_done_at_once() -> None:
@@ -49,7 +49,7 @@ def test_machines_that_differ_are_counted_until_the_last_has_gone() -> None:
     for number in range(3):
         del world.claims[f"m{number}"]
         now = look(now, world, 600.0)
-        assert now.finished == number + 1
+        assert now.total - now.left == number + 1
     assert (now.phase, now.message) == (ConvergencePhase.DONE, "all 3 are as declared")
 
 
@@ -66,6 +66,7 @@ def test_without_progress_it_stalls_and_says_what_holds_it() -> None:
     now = look(began("r1", NOW), world)
     now = look(now, world, STALLED_AFTER_S - 1)
     assert now.phase is ConvergencePhase.PROGRESSING
+    assert now.stalls_at_s == world.now_s + 1
     now = look(now, world, 1)
     assert counts(now) == ("Stalled", 0, 2)
     assert "0 of 2 are as declared, none for 15 minutes; left: claim/m0: the template" in now.message
