@@ -6,6 +6,7 @@ import pytest
 
 from fleet.explain.gang_notes import gang_notes
 from providers.sim.store import PatchType
+from providers.sim.store.errors import StoreInvalid
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
 
 
@@ -58,40 +59,33 @@ def test_a_job_that_is_changed_while_it_runs(patch: dict[str, Any], words: str, 
         assert len(scene.nodes_of("g")) == 2
 
 
-def used(scene: Scene) -> dict[str, int]:
-    """GPUs that each Queue's status shows as used."""
-    return {
-        it["metadata"]["name"]: sum(
-            int(one["used"]) for one in it["status"].get("usage", ()) if "gpu" in one["resource"]
-        )
-        for it in scene.sim.objects("Queue")
-    }
+_SPECS: dict[str, Any] = {
+    "queue": "other",
+    "priority": 5,
+    "priorityClass": None,
+    "preempts": False,
+    "createdAt": "2020-01-01T00:00:00Z",
+    "podSets": [{"name": "main", "count": 1, "requests": {"cpu": "1"}}],
+}
 
 
-@pytest.mark.parametrize("named", ["elsewhere", "other", "same", ""])
-def test_a_gang_counts_where_it_was_admitted_whatever_queue_its_workload_is_patched_to(named: str) -> None:
-    """That of another team, one without its flavor, its team's second, one that is not declared, none."""
-    queues = (queue(), queue("same", team="t"), queue("other", flavors=("a100",), team="u"))
-    pools = (pool(), pool("a100"))
-    others = team("u", quotas={"a100": {"nvidia.com/gpu": 8}}, namespaces=["u"])
-    scene = Scene(files(*pools, team(), others, *queues))
+@pytest.mark.parametrize("field", _SPECS)
+def test_what_a_gang_is_charged_by_cannot_be_patched(field: str) -> None:
+    """One that runs and one that waits: the API server refuses it, and says what to do."""
+    scene = Scene(files(pool(), team(), queue(), queue("other", team="t")))
     scene.runs(gpu_job("g", pods=2))
-    before = used(scene)
-    assert before == {"t": 16, "same": 0, "other": 0}
-    gang = scene.sim.gang("g")
-    assert gang is not None
-    patched(scene, "Workload", gang.workload, {"spec": {"queue": named}})
-    scene.sim.advance(400)
-    assert scene.state("g") == "Admitted"
-    assert used(scene) == before
-    words = f"the queue of its Workload was changed to {named!r} while it runs: it counts in 't' until it ends"
-    assert sum(words in it for it in warned(scene, "JobChanged")) == 1, "once"
-    patched(scene, "Workload", gang.workload, {"spec": {"active": False}})
-    scene.sim.advance(120)
-    requeued = scene.sim.gang("g")
-    assert requeued is not None
-    assert (requeued.queue, requeued.patched_queue) == ("t", None), "made anew as its job says"
-    assert sum(used(scene).values()) == (16 if scene.state("g") == "Admitted" else 0)
+    scene.sim.submit(gpu_job("h", pods=4))
+    scene.sim.advance(30)
+    for name, state in (("g", "Admitted"), ("h", "Pending")):
+        gang = scene.sim.gang(name)
+        assert gang is not None
+        assert gang.state == state
+        with pytest.raises(StoreInvalid, match="only active can be changed: change the job"):
+            patched(scene, "Workload", gang.workload, {"spec": {field: _SPECS[field]}})
+    running = scene.sim.gang("g")
+    assert running is not None
+    patched(scene, "Workload", running.workload, {"spec": {"active": False}})
+    scene.until_state("g", "Pending")
 
 
 @pytest.mark.parametrize(
