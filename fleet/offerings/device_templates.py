@@ -19,9 +19,11 @@ from fleet.snapshot.devices import (
     AttributeValue,
     CounterSet,
     Device,
+    DeviceTaintRule,
     DeviceVersion,
     MachineDevices,
     shared_devices,
+    to_come_under_rules,
 )
 from model.fleet import Fleet
 from model.gpu_facts import COMPUTE_CAPABILITIES
@@ -43,9 +45,16 @@ _MANY: Final = 99
 
 
 def machine_devices(
-    index: Index, fleet: Fleet, pool: NodePool, machine: InstanceType, layout: str
+    index: Index,
+    fleet: Fleet,
+    pool: NodePool,
+    machine: InstanceType,
+    layout: str,
+    rules: tuple[DeviceTaintRule, ...] = (),
 ) -> MachineDevices | None:
     """Returns what pods will be able to claim on a machine of a pool under a layout (configuration; empty = whole).
+
+    `rules` taint devices of machines that are to come as of those that stand.
 
     None where the device plugin offers its GPUs, or it has none.
     """
@@ -53,7 +62,7 @@ def machine_devices(
         return None
     cut, dra = pool_layouts(fleet, pool).get(layout), pool.spec.sharing.dra
     found = _machine_devices(index, machine, cut, "dynamic" if dra.dynamic_mig else "static")
-    return shared_devices(index, found, dra.consumable_shares)
+    return to_come_under_rules(index, shared_devices(index, found, dra.consumable_shares), rules)
 
 
 @derived(1024)
