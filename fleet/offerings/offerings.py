@@ -25,7 +25,7 @@ from fleet.offerings.reservations import (
     reserved_labels,
 )
 from fleet.snapshot import Catalog, DaemonOverhead, InstanceOffer, InstanceType, Measured, OfferingKey, Snapshot
-from fleet.snapshot.devices import DeviceTaintRule, MachineDevices
+from fleet.snapshot.devices import MachineDevices, TaintRules
 from model import labels
 from model.fleet import Fleet
 from model.gpu_sharing import plugin_config_name
@@ -98,7 +98,7 @@ class Offerings:
     daemons: tuple[DaemonOverhead, ...] = ()
     reserved: ReservationSelector = NO_RESERVATIONS
     measured: Measured = field(default_factory=dict)
-    taint_rules: tuple[DeviceTaintRule, ...] = ()
+    taint_rules: TaintRules = ()
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Where computed node profiles and overlays are kept."""
     _by_pool: dict[str, tuple[Offering, ...]] = field(default_factory=dict)
@@ -296,7 +296,7 @@ def _offerings(
     daemons: tuple[DaemonOverhead, ...],
     reserved: ReservationSelector,
     measured: Measured,
-    taint_rules: tuple[DeviceTaintRule, ...],
+    taint_rules: TaintRules,
 ) -> Offerings:
     return Offerings(fleet, catalog, daemons, reserved, measured, taint_rules, index)
 

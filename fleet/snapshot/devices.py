@@ -141,6 +141,9 @@ class DeviceTaintRule(NamedTuple):
         return all(said is None or said == has for said, has in wanted)
 
 
+TaintRules = tuple[DeviceTaintRule, ...]
+
+
 def full_name(driver: str, name: str) -> str:
     """Returns the full name of an attribute or capacity: without a domain it is of the driver's."""
     return name if "/" in name else f"{driver}/{name}"
@@ -182,12 +185,12 @@ class MachineDevices:
 
 
 @derived(1024)
-def to_come_under_rules(_index: Index, machine: MachineDevices, rules: tuple[DeviceTaintRule, ...]) -> MachineDevices:
+def to_come_under_rules(_index: Index, machine: MachineDevices, rules: TaintRules) -> MachineDevices:
     """Returns a machine that is to come under rules: the same for the same, by which allocators know it."""
     return under_rules(machine, rules)
 
 
-def under_rules(machine: MachineDevices, rules: tuple[DeviceTaintRule, ...]) -> MachineDevices:
+def under_rules(machine: MachineDevices, rules: TaintRules) -> MachineDevices:
     """Returns a machine whose devices have the taints of all rules that select them."""
     if not any(rule.selects(device) for rule in rules for device in machine.devices):
         return machine
@@ -338,7 +341,7 @@ class ClusterDevices:
     """Node -> what its ResourceSlices list."""
     allocated: Mapping[str, tuple[DeviceAllocation, ...]] = field(default_factory=dict)
     """Node -> what is allocated there."""
-    rules: tuple[DeviceTaintRule, ...] = ()
+    rules: TaintRules = ()
     """By name; those that repel nobody are left out. Machines that are to come have their devices under them, too."""
 
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from agent.gang_answer import in_no_queue, in_no_queue_lines
 from fleet.explain.gang_notes import gang_notes
+from fleet.quota.without_queue import left_without_queue
 from providers.sim.store import PatchType
 from providers.sim.store.errors import StoreInvalid
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
@@ -103,6 +105,50 @@ def test_a_job_that_names_no_queue_is_seen_and_told_once(of_team: dict[str, str]
     (told,) = warned(scene, "NoQueue")
     assert words in told
     assert "create it with the label muster.dev/queue" in told
+
+
+@pytest.mark.parametrize("in_a_team", [True, False])
+@pytest.mark.parametrize(
+    ("moved", "words"),
+    [
+        ("annotations", "it says metadata.annotations[muster.dev/queue], which counts for nothing: no annotation"),
+        ("template", "it says pods of main: metadata.labels[muster.dev/queue], which counts for nothing: no label"),
+    ],
+)
+def test_a_job_that_names_its_queue_in_the_wrong_place_is_told_the_right_one(
+    moved: str, words: str, *, in_a_team: bool
+) -> None:
+    scene = Scene(files(pool(), team(namespaces=["t" if in_a_team else "u"]), queue()))
+    job = gpu_job("free", pods=1)
+    name = {"muster.dev/queue": job["metadata"]["labels"].pop("muster.dev/queue")}
+    if moved == "annotations":
+        job["metadata"].setdefault("annotations", {}).update(name)
+    else:
+        job["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {}).update(name)
+    job["spec"]["suspend"] = False
+    scene.sim.submit(job)
+    scene.sim.advance(60)
+    (told,) = warned(scene, "NoQueue")
+    assert words in told
+    assert told.endswith("it is a label of the job")
+    snapshot = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+    (left,) = left_without_queue(snapshot, "free")
+    (line,) = [it for it in in_no_queue_lines(in_no_queue(left, snapshot, "t")) if it.startswith("  unread: ")]
+    assert "[muster.dev/queue]: no " in line
+
+
+def test_a_wish_in_the_wrong_place_keeps_a_job_waiting() -> None:
+    """That all pods share a zone is said of pods: on the job it was ignored."""
+    scene = Scene(simple())
+    job = gpu_job("g", pods=2)
+    zone = {"muster.dev/podset-required-topology": "topology.kubernetes.io/zone"}
+    job["metadata"].setdefault("annotations", {}).update(zone)
+    scene.sim.submit(job)
+    scene.sim.advance(30)
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert (gang.state, gang.reason) == ("Pending", "UnsupportedConstraint")
+    assert gang.message.endswith("it is an annotation of the pod template")
 
 
 def test_a_misspelt_resource_is_told_with_the_right_name() -> None:
