@@ -18,7 +18,7 @@ from fleet.mig.layouts import layout_name
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.placement.pod_quota import pods_queue
-from fleet.quota.without_queue import left_in_teams
+from fleet.quota.without_queue import left_in_teams, misread_jobs
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import (
     Claim,
@@ -27,6 +27,7 @@ from fleet.snapshot import (
     Gang,
     GangState,
     Hold,
+    Job,
     JobRef,
     Node,
     Pod,
@@ -220,19 +221,26 @@ def _refs_of_gang(gang: Gang) -> tuple[JobRef, ...]:
     return (gang.job, workload) if gang.workload_uid else (gang.job,)
 
 
-def _without_queue(counted_in: str) -> str:
+def _without_queue(job: Job, counted_in: str) -> str:
     counts = f"its pods count in queue {counted_in}" if counted_in else "no quota counts it"
     return (
         f"it names no queue: {counts}, kube-scheduler runs it where there is room, and its team pays for what it "
-        "takes; create it with the label muster.dev/queue, or give the team a defaultQueue"
+        f"takes; create it with the label muster.dev/queue, or give the team a defaultQueue{_misread(job)}"
     )
+
+
+def _misread(job: Job) -> str:
+    """What it says that nothing reads: perhaps that is the queue."""
+    return "".join(f"; it says {it.path}, which counts for nothing: {it.words}" for it in job.unread[:1])
 
 
 def about_jobs(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, tuple[Announce, ...]]:
     """Job (uid) -> the events on it: it is in no queue, or says otherwise than the gang that runs was admitted with."""
+    in_no_queue = {job.ref.uid: (job, f"it names no queue{_misread(job)}") for job in misread_jobs(snapshot)}
+    for job in left_in_teams(fleet, snapshot):
+        in_no_queue[job.ref.uid] = job, _without_queue(job, pods_queue(fleet, job.ref.namespace))
     found: dict[str, tuple[Announce, ...]] = {
-        job.ref.uid: (Announce(job.ref, "NoQueue", _without_queue(pods_queue(fleet, job.ref.namespace)), "Warning"),)
-        for job in left_in_teams(fleet, snapshot)
+        uid: (Announce(job.ref, "NoQueue", words, "Warning"),) for uid, (job, words) in in_no_queue.items()
     }
     for uid, gang in snapshot.gangs.items():
         if gang.state is GangState.ADMITTED and (said := tuple(changed_since(fleet, gang, snapshot.jobs.get(uid)))):

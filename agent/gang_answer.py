@@ -38,6 +38,8 @@ class JobInNoQueue:
     """Node -> its pods there."""
     counts_in: str = ""
     """The queue whose quota its pods take; empty = none."""
+    unread: tuple[str, ...] = ()
+    """What it says that nothing reads, with why: perhaps its queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ def in_no_queue_lines(job: JobInNoQueue) -> Iterator[str]:
         where = ", ".join(f"{node} ({count})" for node, count in sorted(job.nodes.items()))
         pays = f"team {job.team}" if job.team else "nobody"
         yield f"  holds:    {_amounts(job.holds) or 'nothing'}, on {where}, which {pays} pays for"
+    yield from (f"  unread: {it}" for it in job.unread)
     yield "  remedy: create it with the label muster.dev/queue; defaultQueue of its team sees to all such jobs"
 
 
@@ -173,4 +176,5 @@ def in_no_queue(job: Job, snapshot: Snapshot, team: str, counts_in: str = "") ->
                 nodes[node] += 1
     name = f"{job.ref.namespace}/{job.ref.name}"
     asked, held = dict(sorted(asks.items())), dict(sorted(holds.items()))
-    return JobInNoQueue(name, job.ref.kind, team, asked, held, dict(nodes), counts_in)
+    unread = tuple(f"{it.path}: {it.words}" for it in job.unread)
+    return JobInNoQueue(name, job.ref.kind, team, asked, held, dict(nodes), counts_in, unread)

@@ -51,6 +51,7 @@ from fleet.snapshot.device_claims import (
     held_by_pods,
     nodes_with_devices,
 )
+from fleet.snapshot.devices import DeviceTaintRule
 from fleet.snapshot.gpus import NO_USES, GpuFault, GpuHolders, MeasuredUse
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
@@ -83,8 +84,7 @@ class Mirror:
     """Node -> who holds which of its GPUs, where an exporter tells."""
 
     def __init__(self, cluster: str) -> None:
-        self.cluster, self.index = cluster, Index()
-        self.pod_index = PodIndex()
+        self.cluster, self.index, self.pod_index = cluster, Index(), PodIndex()
         self.nodes: MirrorTable[Node] = MirrorTable()
         self.pods: MirrorTable[Pod] = MirrorTable(self.pod_index.change)
         self.works: dict[str, MirrorTable[Job]] = {job_table(kind): MirrorTable() for kind in KINDS}
@@ -109,6 +109,7 @@ class Mirror:
         self.device_classes: MirrorTable[DeviceClass] = MirrorTable()
         self.device_slices: MirrorTable[PublishedDevices] = MirrorTable()
         self.device_claims: MirrorTable[AllocatedClaim] = MirrorTable()
+        self.device_taint_rules: MirrorTable[DeviceTaintRule] = MirrorTable()
         self.claim_templates: MirrorTable[ClaimTemplate] = MirrorTable()
         self.instances: dict[str, Instance] = {}
         self.instances_at_s = self.reservations_at_s = self._learned_at_s = 0.0
@@ -165,6 +166,7 @@ class Mirror:
             self.device_classes,
             self.device_slices,
             self.device_claims,
+            self.device_taint_rules,
             self.claim_templates,
         )
 
@@ -242,7 +244,9 @@ class Mirror:
 
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """Returns what is believed at present, as a snapshot for the deciders. Valid until the next event is folded."""
-        devices = cluster_devices(self.index, self.device_slices.view, self.device_claims.view)
+        devices = cluster_devices(
+            self.index, self.device_slices.view, self.device_claims.view, self.device_taint_rules.view
+        )
         claimable = _claimable(self.index, self.claim_templates.view, self.device_classes.view)
         self.pod_index.claim(held_by_pods(self.index, devices), self.pods.current, claimable)
         self.pod_index.settle()

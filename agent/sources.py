@@ -38,6 +38,7 @@ from providers.kube.objects import (
     decode_daemonset,
     decode_device_class,
     decode_device_slice,
+    decode_device_taint_rule,
     decode_hard_fence,
     decode_limit_range,
     decode_namespace,
@@ -57,6 +58,7 @@ from providers.kube.objects.paths import (
     CSI_NODES,
     DAEMON_SETS,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     LIMIT_RANGES,
     NAMESPACES,
     NODE_CLAIMS,
@@ -114,6 +116,7 @@ WATCHED: dict[str, Watched[Any]] = {
     "device_classes": Watched(DEVICE_CLASSES, decode_device_class, lambda found: found.name, optional=True),
     "device_slices": Watched(RESOURCE_SLICES, decode_device_slice, lambda found: found.name, optional=True),
     "device_claims": Watched(RESOURCE_CLAIMS, decode_allocated_claim, lambda found: found.key, optional=True),
+    "device_taint_rules": Watched(DEVICE_TAINT_RULES, decode_device_taint_rule, lambda it: it.name, optional=True),
     "claim_templates": Watched(RESOURCE_CLAIM_TEMPLATES, decode_claim_template, lambda it: it.key, optional=True),
 }
 """Table of the mirror -> what is reflected into it."""

@@ -29,7 +29,6 @@ ONE_ENGINE = (
 )
 KEPT: dict[Key, str] = {
     ("providers.sim.loopback", "LoopbackServer.drop_connections"): REAL,  # cuts,
-    ("providers.sim.store.releases", "Release.with_betas"): REAL,  # releases,
 }
 """What nothing in the product calls yet -> the open issue that needs it."""
 

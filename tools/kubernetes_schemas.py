@@ -19,7 +19,7 @@ from providers.sim.store import RELEASES
 from providers.sim.store.builtins import builtin_resources
 
 TARGET = Path(__file__).parents[1] / "providers/sim/store/published.json.gz"
-_BETAS = ("admissionregistration.k8s.io/v1beta1",)
+_BETAS = ("admissionregistration.k8s.io/v1beta1", "resource.k8s.io/v1beta2")
 _MORE = {"policy/v1": ("Eviction",), "autoscaling/v1": ("Scale",), "v1": ("Binding", "DeleteOptions")}
 _EITHER = {
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": ["string", "integer"],

@@ -23,7 +23,7 @@ from providers.sim.controllers.mig_manager import read_mig_fault
 from providers.sim.controllers.upkeep import Upkeep
 from providers.sim.kernel import KernelThread
 from providers.sim.shapes import can_be_cut, shapes_of
-from providers.sim.store import Store, StoreAlreadyExists
+from providers.sim.store import LATEST, Store, StoreAlreadyExists
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +42,9 @@ def _shipped() -> Traversable:
 
 
 NAMESPACES = ("muster-system", MIG_CONFIG_MAP[0], "prod", "research", "batch")
+
+SERVED_BETAS = ("resource.k8s.io/v1beta2",)
+"""Switched on, so that DeviceTaintRules can be tried."""
 
 
 class SandboxWorld:
@@ -62,7 +65,7 @@ class SandboxWorld:
         self.cluster = cluster
         pace, self.simulator = SandboxPace(speed, consumable_shares), cloud_simulator(DEFAULT)
         catalog = cloud_provider(DEFAULT).catalog(self.simulator.region)
-        self.store = Store(self.clock)
+        self.store = Store(self.clock, release=LATEST.with_betas(*SERVED_BETAS))
         self.api = ApiServer(self.store, port=api_port, clock=self.clock)
         self.cloud = self.simulator.served(catalog, self.clock, cluster, pace.timings())
         self.simulation: SimulatedCluster = assemble(

@@ -22,7 +22,7 @@ from fleet.disruption.outcomes import Blocked, Command
 from fleet.disruption.pending import remembered, withdraw_all
 from fleet.disruption.preference import PreferredCapacity
 from fleet.disruption.rebalance import Rebalance
-from fleet.disruption.replacement import unused
+from fleet.disruption.replacement import outdated, unused
 from fleet.fence import Decided, concerning, together
 from fleet.reasons import Reason
 from fleet.scheduling.prefilter import frozen
@@ -84,6 +84,8 @@ def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     if words := frozen(fleet, snapshot.now_s, "Disruption"):
         withdraw_all(context, words)
     else:
+        for command in outdated(context):
+            actions += _actions(context, command)
         for method in METHODS:
             for command in method.propose(context):
                 actions += _actions(context, command)

@@ -7,6 +7,7 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from fleet.actions import claim_subject
 from fleet.disruption.budgets import allowed
@@ -15,6 +16,8 @@ from fleet.disruption.eligibility import immovable, keeps
 from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle
 from fleet.disruption.simulation import WHAT_IFS, CandidateGroup, bought_for, in_turns
 from fleet.fence import concerning
+from fleet.nodeclaims.drift import drifts
+from fleet.nodeclaims.drift_facts import DriftReason
 from fleet.nodeclaims.launch import write_claims
 from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.placement.plan import PlacementPlan
@@ -78,6 +81,39 @@ def replacing(
         if command is not None:
             commands.append(command)
     return commands
+
+
+def outdated(context: DisruptionContext) -> Iterator[Command]:
+    """Gives back machines that were bought to replace others and are not what their pool declares any more.
+
+    Asked before all methods: who moved there would have to move once more, for drift. Where somebody has moved already,
+    or has to leave by an instant, it is too late. Karpenter lets the old machines go, and moves their pods twice.
+    """
+    purchases = _purchases(context.snapshot.index, context.snapshot.claims)
+    changed = drifts(context.fleet, context.snapshot) if purchases else {}
+    for bought in purchases:
+        olds = [context.snapshot.claims.get(name) for name in bought[0].replaces]
+        why = next((found for it in bought if (found := changed.get(it.name)) and found.reason in _DECLARED), None)
+        if why is None or not all(old is not None and _may_stay(old) for old in olds):
+            continue
+        if all(_unmoved(context, claim) for claim in bought):
+            context.taken.update((*bought[0].replaces, *(claim.name for claim in bought)))
+            yield Command(bought, Reason.NOT_NEEDED, f"nobody has moved there yet, and one move is enough: {why.words}")
+
+
+_DECLARED: Final = frozenset({DriftReason.TEMPLATE, DriftReason.REQUIREMENTS})
+"""What a revision alone changes: no machine that is bought after it is so again."""
+
+
+def _may_stay(old: Claim) -> bool:
+    """Returns whether a machine that is to be replaced has no end of its own, and nothing has begun."""
+    return not (old.deleting or old.disruption or old.advised_at_s or old.capacity_pool.reservation)
+
+
+def _unmoved(context: DisruptionContext, claim: Claim) -> bool:
+    """Returns whether nothing stands on a machine, nor happens to it."""
+    left_alone = claim_subject(claim.name) in (context.snapshot.busy | context.snapshot.set_aside)
+    return not (claim.disruption or claim.deleting or left_alone) and context.is_empty(claim)
 
 
 def unused(context: DisruptionContext) -> Iterator[Command]:

@@ -1,7 +1,7 @@
-"""What people change of a job, or of its Workload, while its gang runs: what comes of it, in words.
+"""What people change of a job while its gang runs: what comes of it, in words.
 
-A gang that runs is what it was admitted as, in the queue that it was admitted in. What its job says meanwhile counts
-when it starts anew; what else its Workload says is what quotas are charged by. None is undone, and none is silent.
+A gang that runs is what it was admitted as, in the queue that it was admitted in: its Workload says so, and cannot be
+changed. What its job says meanwhile counts when it starts anew. It is not undone, and not silent.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,13 @@ _AFTER = "that counts once it is stopped (suspend it, or delete its pods' job) a
 
 
 def changed_since(fleet: Fleet, gang: Gang, job: Job | None) -> Iterator[str]:
-    """Yields what a running gang's job or Workload says otherwise than it was admitted with, a sentence each."""
+    """Yields what a running gang's job says otherwise than it was admitted with, a sentence each."""
     if job is None or gang.state is not GangState.ADMITTED or job.deleting or job.result:
         return
     if job.managed and job.queue != gang.queue:
         yield f"its job names queue {job.queue!r}; it runs and counts in queue {gang.queue!r}: {_AFTER}"
     if not job.managed:
         yield f"its job names no queue any more; it runs on in queue {gang.queue!r} until it ends or is stopped"
-    if gang.patched_queue is not None:
-        yield (
-            f"the queue of its Workload was changed to {gang.patched_queue!r} while it runs: "
-            f"it counts in {gang.queue!r} until it ends or is requeued"
-        )
     if binding_of(fleet, gang.namespace, gang.queue) is None:
         yield f"its Workload names queue {gang.queue!r}, which is not declared: no quota counts it"
     if job.priority_class != gang.priority_class:

@@ -7,6 +7,7 @@ capability and memory. What only the machine knows (UUIDs, buses, the version of
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from fleet.mig.layouts import pool_layouts
@@ -21,7 +22,9 @@ from fleet.snapshot.devices import (
     Device,
     DeviceVersion,
     MachineDevices,
+    TaintRules,
     shared_devices,
+    to_come_under_rules,
 )
 from model.fleet import Fleet
 from model.gpu_facts import COMPUTE_CAPABILITIES
@@ -43,9 +46,9 @@ _MANY: Final = 99
 
 
 def machine_devices(
-    index: Index, fleet: Fleet, pool: NodePool, machine: InstanceType, layout: str
+    index: Index, fleet: Fleet, pool: NodePool, machine: InstanceType, layout: str, rules: TaintRules = ()
 ) -> MachineDevices | None:
-    """Returns what pods will be able to claim on a machine of a pool under a layout (configuration; empty = whole).
+    """Returns what pods will be able to claim, under rules, on a machine with a layout (configuration; empty = whole).
 
     None where the device plugin offers its GPUs, or it has none.
     """
@@ -53,15 +56,14 @@ def machine_devices(
         return None
     cut, dra = pool_layouts(fleet, pool).get(layout), pool.spec.sharing.dra
     found = _machine_devices(index, machine, cut, "dynamic" if dra.dynamic_mig else "static")
-    return shared_devices(index, found, dra.consumable_shares)
+    return to_come_under_rules(index, shared_devices(index, found, dra.consumable_shares), rules)
 
 
 @derived(1024)
 def _machine_devices(_index: Index, machine: InstanceType, layout: MigLayout | None, way: str) -> MachineDevices:
     models = models_for_instance_gpu(machine.gpu_name, machine.gpu_memory_mib)
-    capability = COMPUTE_CAPABILITIES.get(machine.gpu_name.lower(), (0, 0))
+    capability, count = COMPUTE_CAPABILITIES.get(machine.gpu_name.lower(), (0, 0)), machine.allocatable[GPU_RESOURCE]
     common = dict(_common(machine, models[0] if models else None, capability))
-    count = machine.allocatable[GPU_RESOURCE]
     if way == "dynamic" and models and capability >= _CUT_WITHOUT_RESET:
         cards = [_partitionable(n, models[0], common, machine.gpu_memory_mib) for n in range(count)]
         return MachineDevices(
@@ -145,9 +147,7 @@ def _partitionable(
             taken = {f"memory-slice-{unit}": 1 for unit in range(start, start + profile.size)}
             taken |= {"copy-engines": profile.compute_slices} | _engines(model, profile)
             found.append((_slice(n, profile, start, common), taken))
-    devices = [
-        Device(it.driver, it.pool, it.name, it.attributes, it.capacity, {counters: taken}) for it, taken in found
-    ]
+    devices = [replace(it, consumes={counters: taken}) for it, taken in found]
     return sorted(devices, key=lambda it: it.name), [(counters, everything)]
 
 

@@ -25,7 +25,7 @@ from fleet.offerings.reservations import (
     reserved_labels,
 )
 from fleet.snapshot import Catalog, DaemonOverhead, InstanceOffer, InstanceType, Measured, OfferingKey, Snapshot
-from fleet.snapshot.devices import MachineDevices
+from fleet.snapshot.devices import MachineDevices, TaintRules
 from model import labels
 from model.fleet import Fleet
 from model.gpu_sharing import plugin_config_name
@@ -98,6 +98,7 @@ class Offerings:
     daemons: tuple[DaemonOverhead, ...] = ()
     reserved: ReservationSelector = NO_RESERVATIONS
     measured: Measured = field(default_factory=dict)
+    taint_rules: TaintRules = ()
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Where computed node profiles and overlays are kept."""
     _by_pool: dict[str, tuple[Offering, ...]] = field(default_factory=dict)
@@ -225,7 +226,7 @@ class Offerings:
         """Returns what pods can claim on a machine; None where the device plugin offers its GPUs."""
         if pool.spec.sharing.dra is None:
             return None
-        return machine_devices(self.index, self.fleet, pool, machine, layout)
+        return machine_devices(self.index, self.fleet, pool, machine, layout, self.taint_rules)
 
     def _labels(self, pool: NodePool, offer: InstanceOffer, layout: str, like: dict[str, str] | None) -> dict[str, str]:
         """Returns the labels of an offer's nodes; `like` are those of the same machine, perhaps in another zone."""
@@ -281,10 +282,10 @@ def _by_fabric(pool: NodePool, own: _MachineCut) -> Iterator[_MachineCut]:
 def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:
     """Returns the offerings of a fleet.
 
-    The same object until revision, prices, reservations, measurements or DaemonSets change.
+    The same object until revision, prices, reservations, measurements, DaemonSets or rules about devices change.
     """
-    reserved = reservation_selector(snapshot)
-    return _offerings(snapshot.index, fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
+    seen, reserved = (snapshot.catalog, snapshot.daemon_overheads), reservation_selector(snapshot)
+    return _offerings(snapshot.index, fleet, *seen, reserved, snapshot.measured, snapshot.devices.rules)
 
 
 @derived(4)
@@ -295,8 +296,9 @@ def _offerings(
     daemons: tuple[DaemonOverhead, ...],
     reserved: ReservationSelector,
     measured: Measured,
+    taint_rules: TaintRules,
 ) -> Offerings:
-    return Offerings(fleet, catalog, daemons, reserved, measured, index)
+    return Offerings(fleet, catalog, daemons, reserved, measured, taint_rules, index)
 
 
 @derived(2)

@@ -33,6 +33,8 @@ Chooser = Callable[[CandidateOfferings, int], PlannedNodeClaims | Refusal]
 Usable = Callable[[NodeSlot], bool]
 SiteKey = tuple[object, ...]
 """The domains of a machine to buy, of each label that constraints look at."""
+_RoomLater = dict[SiteKey, dict[NodeSlot, int]]
+"""Site -> slots of what stands there, the best first, with the pods that each holds."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class ConstrainedPods:
             for start in self._starts(parts):
                 mark = self.state.mark()
                 missing = self._assign(lambda: best_first(parts), self.need.pod_set.count, start)
-                refusal = self._buy(missing) if missing else None
+                refusal = self._buy(missing, self._room_later(parts, start, missing)) if missing else None
                 if refusal is None:
                     return None
                 self._undo(mark)
@@ -146,6 +148,22 @@ class ConstrainedPods:
         self.taken[slot] = self.taken.get(slot, 0) + count
         return count
 
+    def _room_later(self, parts: Sequence[FreeCapacity], usable: Usable, missing: int) -> _RoomLater:
+        """Returns where pods that are spread have room as soon as other domains have more of them."""
+        found: _RoomLater = {}
+        if not (self.rules.spreads and self.zones):
+            return found
+        by_host = self.rules.by_host
+        for slot in best_first(parts):
+            room, where = slot.room_for(self.need.pod_set.requests), self._site_of(slot)
+            known = found.setdefault(where, {}) if room > 0 and usable(slot) else None
+            if known is not None and sum(known.values()) < missing and by_host.obstacle(slot) is None:
+                known[slot] = 1 if by_host.checks else room
+        return {where: slots for where, slots in found.items() if slots}
+
+    def _site_of(self, slot: NodeSlot) -> SiteKey:
+        return tuple(slot.labels.get(key) for key in self._keys)
+
     # -- on what is bought --------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -176,22 +194,30 @@ class ConstrainedPods:
         self._known_sites = None  # what is liked changes with the pods that are put
         return {key: found[key] for key in sorted(found, key=lambda it: -liked[it])}  # sorting is stable
 
-    def _buy(self, missing: int) -> Refusal | None:
-        """Buys machines at every site for as many pods as the filter wants there, until all have a place."""
+    def _buy(self, missing: int, later: _RoomLater) -> Refusal | None:
+        """Buys machines at every site for as many pods as the filter wants there, until all have a place.
+
+        What stands is used before, where pods may stand there once others stand elsewhere.
+        """
         sites = self._sites()
         if not sites and self.zones and (unmet := self.capacity.unmet_claims(self.need)):
             return unmet
         while missing:
             bought: list[tuple[list[NodeSlot], int]] = []
-            for key, count in self._shares(sites, missing).items():
-                chosen = self._choose_at(key, sites[key], count)
+            for key, count in self._shares(sites, missing, later).items():
+                standing = min(count, sum(later.get(key, {}).values()))
+                if standing:
+                    bought.append(([*later[key]], standing))
+                if count == standing:
+                    continue
+                chosen = self._choose_at(key, sites[key], count - standing)
                 if isinstance(chosen, Refusal):
                     return chosen
-                bought.append((self._new_slots(chosen), count))
+                bought.append((self._new_slots(chosen), count - standing))
             left = missing - self._fill_evenly(bought)
-            if left == missing:
+            if left == missing and not later:
                 return no_place(self.state, self.need, self.rules, missing, sites.values())
-            missing = left
+            missing, later = left, {}
         return None
 
     def _fill_evenly(self, bought: list[tuple[list[NodeSlot], int]]) -> int:
@@ -205,18 +231,24 @@ class ConstrainedPods:
                 placed, moved = placed + share - left, moved or left < share
         return placed
 
-    def _shares(self, sites: Mapping[SiteKey, NodeSlot], missing: int) -> dict[SiteKey, int]:
-        """How many pods each site should get, if machines were endless: the emptiest open one goes first."""
-        rules, shares = self.rules.beyond_hosts, dict.fromkeys(sites, 0)
+    def _shares(self, sites: Mapping[SiteKey, NodeSlot], missing: int, later: _RoomLater) -> dict[SiteKey, int]:
+        """How many pods each site should get, if machines were endless: the emptiest open one goes first.
+
+        Where nothing can be bought a site is what stands there, and gets no more than have room.
+        """
+        rules, shares = self.rules.beyond_hosts, dict.fromkeys((*sites, *later), 0)
+        places = {**{key: next(iter(slots)) for key, slots in later.items()}, **sites}
+        most = {key: sum(slots.values()) for key, slots in later.items() if key not in sites}
         mark = self.state.mark()
         try:
             for _ in range(missing):
-                order = sorted(sites, key=lambda key: shares[key]) if rules.spreads else sites  # sorting is stable
-                key = next((key for key in order if rules.obstacle(sites[key]) is None), None)
+                order = sorted(shares, key=lambda key: shares[key]) if rules.spreads else shares  # sorting is stable
+                able = (key for key in order if shares[key] < most.get(key, missing))
+                key = next((key for key in able if rules.obstacle(places[key]) is None), None)
                 if key is None:
                     break
                 shares[key] += 1
-                self.state.take(sites[key], {}, 1, self.need.pod_set)
+                self.state.take(places[key], {}, 1, self.need.pod_set)
         finally:
             self.state.undo(mark)
         return {key: count for key, count in shares.items() if count}

@@ -151,7 +151,9 @@ class DeviceAllocator:
                         f"{'all' if ask.every else ask.count} of {ask.device_class}" for ask in request.asks
                     )
                     selected = next((f", selected by {ask.selectors[-1]}" for ask in request.asks if ask.selectors), "")
-                    return f"no machine has what request {request.name} of claim {claim.name} asks: {asked}{selected}"
+                    kept = _kept_by_rules(there, request.asks)
+                    words = f"no machine has what request {request.name} of claim {claim.name} asks"
+                    return f"{words}: {asked}{selected}{kept}"
         if any(self.pods_on(machine, claims, 1) for machine in there):
             return ""
         names = ", ".join(claim.name for claim in claims)
@@ -182,7 +184,7 @@ class DeviceAllocator:
             failed = any(verdict is None for _, verdict in verdicts)
             meeting = [device for device, verdict in verdicts if verdict]
             borne = [
-                it for it in meeting if tolerates(it.taints, ask.tolerations) and it.taken_by(ask.capacity) is not None
+                it for it in meeting if tolerates(it.repels, ask.tolerations) and it.taken_by(ask.capacity) is not None
             ]
             if ask.every and not len(meeting) == len(borne) == (ask.count or len(meeting)):
                 borne = []
@@ -268,6 +270,13 @@ class _Search:
             return False
         others = (it for of, name, it in self.picked if of is claim and _is_about(rule, name))
         return all((other.attributes.get(rule.attribute) == value) is not rule.distinct for other in others)
+
+
+def _kept_by_rules(machines: Iterable[MachineDevices], asks: Iterable[DeviceAsk]) -> str:
+    """Returns the taints that rules give devices of these machines, and that no way to meet a request tolerates."""
+    given = {taint for machine in machines for device in machine.devices for taint in device.ruled}
+    kept = sorted({it.key for it in given if not any(tolerates((it,), ask.tolerations) for ask in asks)})
+    return f"; a DeviceTaintRule gives {', '.join(kept)} to devices" if kept else ""
 
 
 def _counted_as(machine: MachineDevices, resource: str) -> list[Device]:

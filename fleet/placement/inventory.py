@@ -273,7 +273,7 @@ def _coming_slot(fleet: Fleet, snapshot: Snapshot, claim: Claim, pool: NodePool)
         _reserved_for(snapshot, claim),
         None if node and _kept_by_others(snapshot, node) else free.get(PODS, 0),
         closes_s=closes_s(pool, offer.reservation),
-        devices=machine_devices(snapshot.index, fleet, pool, offer.instance_type, claim.layout)
+        devices=machine_devices(snapshot.index, fleet, pool, offer.instance_type, claim.layout, snapshot.devices.rules)
         if pool.spec.sharing.dra is not None
         else None,
     )

@@ -53,6 +53,25 @@ def left_in_teams(fleet: Fleet, snapshot: Snapshot) -> Sequence[Job]:
     return [job for job in left_jobs(snapshot) if job.ref.namespace in homes and not job.deleting]
 
 
+def misread_jobs(snapshot: Snapshot) -> Sequence[Job]:
+    """Returns the jobs in no queue, whoever their namespace is of, that say of themselves what nothing reads. By uid.
+
+    Perhaps the queue: as an annotation, or on their pods. Those that other jobs have made are left to these.
+    """
+    return _misread(snapshot.index, snapshot.jobs, snapshot.gangs)
+
+
+@derived(1, steady=True)
+def _misread(_index: Index, jobs: Mapping[str, Job], gangs: Mapping[str, Gang]) -> Sequence[Job]:
+    found = (job for job in jobs.values() if job.unread and not job.managed and not job.owner_uid)
+    return tuple(
+        sorted(
+            (job for job in found if job.ref.uid not in gangs and not job.result and not job.deleting),
+            key=lambda job: job.ref.uid,
+        )
+    )
+
+
 @derived()
 def _namespaces_of_teams(_index: Index, fleet: Fleet) -> frozenset[str]:
     return frozenset(namespace for team in fleet.teams.values() for namespace in team.spec.namespaces)

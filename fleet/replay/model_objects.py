@@ -121,7 +121,7 @@ def _claimable(
         pool, kind = fleet.node_pools.get(claim.node_pool), catalog.types.get(claim.capacity_pool.instance_type)
         there = machines.get(claim.node)
         if claim.node and pool and kind and (there is None or there.amounts != gpu_part(claim.resources)):
-            found = machine_devices(index, fleet, pool, kind, claim.layout)
+            found = machine_devices(index, fleet, pool, kind, claim.layout, known.rules)
             machines |= {} if found is None else {claim.node: found}
     return known if machines == known.machines else replace(known, machines=machines)
 

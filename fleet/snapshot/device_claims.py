@@ -24,9 +24,11 @@ from fleet.snapshot.devices import (
     DeviceAllocation,
     DeviceAsk,
     DeviceClaim,
+    DeviceTaintRule,
     MachineDevices,
     MatchAttribute,
     RequestedDevices,
+    under_rules,
 )
 from fleet.snapshot.gangs import ClaimRef, PodSet
 from fleet.snapshot.nodes import Node
@@ -108,13 +110,29 @@ class AllocatedClaim(NamedTuple):
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
+_NO_RULES: Final[Mapping[str, DeviceTaintRule]] = {}
+
+
 @derived(1)
 def cluster_devices(
-    _index: Index, slices: Mapping[str, PublishedDevices], claims: Mapping[str, AllocatedClaim]
+    index: Index,
+    slices: Mapping[str, PublishedDevices],
+    claims: Mapping[str, AllocatedClaim],
+    rules: Mapping[str, DeviceTaintRule] = _NO_RULES,
 ) -> ClusterDevices:
     """Returns the devices of every node and what of them is allocated. A pool that is not complete is not there."""
+    repelling = _repelling(index, rules)
     machines = _machines(slices)
-    return ClusterDevices(machines, _allocated(machines, claims)) if machines else NO_DEVICES
+    if repelling:
+        machines = {node: under_rules(it, repelling) for node, it in machines.items()}
+    if not machines and not repelling:
+        return NO_DEVICES
+    return ClusterDevices(machines, _allocated(machines, claims), repelling)
+
+
+@derived(1, steady=True)
+def _repelling(_index: Index, rules: Mapping[str, DeviceTaintRule]) -> tuple[DeviceTaintRule, ...]:
+    return tuple(rules[name] for name in sorted(rules) if rules[name].taint is not None)
 
 
 def _allocated(

@@ -88,14 +88,21 @@ class Device:
     consumes: Mapping[CounterSet, Mapping[str, int]] = field(default_factory=dict)
     """What of which counters is taken while it is allocated (partitionable devices)."""
     taints: tuple[Taint, ...] = ()
-    """What keeps claims from it that do not tolerate it: `NoSchedule` and `NoExecute`."""
+    """What keeps claims from it that do not tolerate it: `NoSchedule` and `NoExecute`, as its driver says."""
     parts: Mapping[str, ConsumableCapacity] | None = None
     """What claims take parts of where several may have it at once; None = one has all of it."""
+    ruled: tuple[Taint, ...] = ()
+    """Taints that rules give it (`DeviceTaintRule`): it is well, and counts among what its machine has."""
 
     @property
     def id(self) -> DeviceId:
         """Returns what an allocation calls it."""
         return self.driver, self.pool, self.name
+
+    @property
+    def repels(self) -> tuple[Taint, ...]:
+        """Returns every taint that a claim has to tolerate."""
+        return (*self.taints, *self.ruled)
 
     @property
     def resource(self) -> str:
@@ -115,6 +122,26 @@ class Device:
         found = {name: it.taken(wanted.get(name)) for name, it in self.parts.items()}
         known = {name: amount for name, amount in found.items() if amount is not None}
         return known if len(known) == len(found) and wanted.keys() <= known.keys() else None
+
+
+class DeviceTaintRule(NamedTuple):
+    """A `DeviceTaintRule` is a taint that an administrator gives to devices (`resource.k8s.io/v1beta2`)."""
+
+    name: str
+    taint: Taint | None
+    """None = it repels nobody: it selects nothing, or is told for information."""
+    driver: str | None = None
+    """Of the devices; None = any, as of pool and device."""
+    pool: str | None = None
+    device: str | None = None
+
+    def selects(self, device: Device) -> bool:
+        """Returns whether it is about a device. One that is to come has no pool yet: its name is the node's."""
+        wanted = ((self.driver, device.driver), (self.pool, device.pool), (self.device, device.name))
+        return all(said is None or said == has for said, has in wanted)
+
+
+TaintRules = tuple[DeviceTaintRule, ...]
 
 
 def full_name(driver: str, name: str) -> str:
@@ -155,6 +182,20 @@ class MachineDevices:
     def tainted(self) -> Resources:
         """Returns resource -> how many more there are for claims that tolerate their taints."""
         return _counted(device for device in self.devices if device.taints)
+
+
+@derived(1024)
+def to_come_under_rules(_index: Index, machine: MachineDevices, rules: TaintRules) -> MachineDevices:
+    """Returns a machine that is to come under rules: the same for the same, by which allocators know it."""
+    return under_rules(machine, rules)
+
+
+def under_rules(machine: MachineDevices, rules: TaintRules) -> MachineDevices:
+    """Returns a machine whose devices have the taints of all rules that select them."""
+    if not any(rule.selects(device) for rule in rules for device in machine.devices):
+        return machine
+    given = ((it, tuple(rule.taint for rule in rules if rule.taint and rule.selects(it))) for it in machine.devices)
+    return replace(machine, devices=tuple(replace(it, ruled=ruled) for it, ruled in given))
 
 
 _MEMORY: Final = f"{GPU_DRIVER}/memory"
@@ -300,6 +341,8 @@ class ClusterDevices:
     """Node -> what its ResourceSlices list."""
     allocated: Mapping[str, tuple[DeviceAllocation, ...]] = field(default_factory=dict)
     """Node -> what is allocated there."""
+    rules: TaintRules = ()
+    """By name; those that repel nobody are left out. Machines that are to come have their devices under them, too."""
 
 
 NO_DEVICES: Final = ClusterDevices()

@@ -378,8 +378,6 @@ class Gang:
     """Of ordinary pods: how much each would rather stay, see `Pod`."""
     workload_uid: str = ""
     """uid of the Workload object; empty until that is made."""
-    patched_queue: str | None = None
-    """What somebody has written into `spec.queue` of its Workload since it was admitted; None = it says `queue`."""
     remaining: Mapping[str, int] = field(default_factory=dict)
     """Pod set -> pods its job still needs, where these are fewer than it asked for at first."""
     choice: SubGroup | None = None

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from agent.gang_answer import in_no_queue, in_no_queue_lines
 from fleet.explain.gang_notes import gang_notes
+from fleet.quota.without_queue import left_without_queue
 from providers.sim.store import PatchType
+from providers.sim.store.errors import StoreInvalid
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
 
 
@@ -58,40 +61,33 @@ def test_a_job_that_is_changed_while_it_runs(patch: dict[str, Any], words: str, 
         assert len(scene.nodes_of("g")) == 2
 
 
-def used(scene: Scene) -> dict[str, int]:
-    """GPUs that each Queue's status shows as used."""
-    return {
-        it["metadata"]["name"]: sum(
-            int(one["used"]) for one in it["status"].get("usage", ()) if "gpu" in one["resource"]
-        )
-        for it in scene.sim.objects("Queue")
-    }
+_SPECS: dict[str, Any] = {
+    "queue": "other",
+    "priority": 5,
+    "priorityClass": None,
+    "preempts": False,
+    "createdAt": "2020-01-01T00:00:00Z",
+    "podSets": [{"name": "main", "count": 1, "requests": {"cpu": "1"}}],
+}
 
 
-@pytest.mark.parametrize("named", ["elsewhere", "other", "same", ""])
-def test_a_gang_counts_where_it_was_admitted_whatever_queue_its_workload_is_patched_to(named: str) -> None:
-    """That of another team, one without its flavor, its team's second, one that is not declared, none."""
-    queues = (queue(), queue("same", team="t"), queue("other", flavors=("a100",), team="u"))
-    pools = (pool(), pool("a100"))
-    others = team("u", quotas={"a100": {"nvidia.com/gpu": 8}}, namespaces=["u"])
-    scene = Scene(files(*pools, team(), others, *queues))
+@pytest.mark.parametrize("field", _SPECS)
+def test_what_a_gang_is_charged_by_cannot_be_patched(field: str) -> None:
+    """One that runs and one that waits: the API server refuses it, and says what to do."""
+    scene = Scene(files(pool(), team(), queue(), queue("other", team="t")))
     scene.runs(gpu_job("g", pods=2))
-    before = used(scene)
-    assert before == {"t": 16, "same": 0, "other": 0}
-    gang = scene.sim.gang("g")
-    assert gang is not None
-    patched(scene, "Workload", gang.workload, {"spec": {"queue": named}})
-    scene.sim.advance(400)
-    assert scene.state("g") == "Admitted"
-    assert used(scene) == before
-    words = f"the queue of its Workload was changed to {named!r} while it runs: it counts in 't' until it ends"
-    assert sum(words in it for it in warned(scene, "JobChanged")) == 1, "once"
-    patched(scene, "Workload", gang.workload, {"spec": {"active": False}})
-    scene.sim.advance(120)
-    requeued = scene.sim.gang("g")
-    assert requeued is not None
-    assert (requeued.queue, requeued.patched_queue) == ("t", None), "made anew as its job says"
-    assert sum(used(scene).values()) == (16 if scene.state("g") == "Admitted" else 0)
+    scene.sim.submit(gpu_job("h", pods=4))
+    scene.sim.advance(30)
+    for name, state in (("g", "Admitted"), ("h", "Pending")):
+        gang = scene.sim.gang(name)
+        assert gang is not None
+        assert gang.state == state
+        with pytest.raises(StoreInvalid, match="only active can be changed: change the job"):
+            patched(scene, "Workload", gang.workload, {"spec": {field: _SPECS[field]}})
+    running = scene.sim.gang("g")
+    assert running is not None
+    patched(scene, "Workload", running.workload, {"spec": {"active": False}})
+    scene.until_state("g", "Pending")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +105,50 @@ def test_a_job_that_names_no_queue_is_seen_and_told_once(of_team: dict[str, str]
     (told,) = warned(scene, "NoQueue")
     assert words in told
     assert "create it with the label muster.dev/queue" in told
+
+
+@pytest.mark.parametrize("in_a_team", [True, False])
+@pytest.mark.parametrize(
+    ("moved", "words"),
+    [
+        ("annotations", "it says metadata.annotations[muster.dev/queue], which counts for nothing: no annotation"),
+        ("template", "it says pods of main: metadata.labels[muster.dev/queue], which counts for nothing: no label"),
+    ],
+)
+def test_a_job_that_names_its_queue_in_the_wrong_place_is_told_the_right_one(
+    moved: str, words: str, *, in_a_team: bool
+) -> None:
+    scene = Scene(files(pool(), team(namespaces=["t" if in_a_team else "u"]), queue()))
+    job = gpu_job("free", pods=1)
+    name = {"muster.dev/queue": job["metadata"]["labels"].pop("muster.dev/queue")}
+    if moved == "annotations":
+        job["metadata"].setdefault("annotations", {}).update(name)
+    else:
+        job["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {}).update(name)
+    job["spec"]["suspend"] = False
+    scene.sim.submit(job)
+    scene.sim.advance(60)
+    (told,) = warned(scene, "NoQueue")
+    assert words in told
+    assert told.endswith("it is a label of the job")
+    snapshot = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+    (left,) = left_without_queue(snapshot, "free")
+    (line,) = [it for it in in_no_queue_lines(in_no_queue(left, snapshot, "t")) if it.startswith("  unread: ")]
+    assert "[muster.dev/queue]: no " in line
+
+
+def test_a_wish_in_the_wrong_place_keeps_a_job_waiting() -> None:
+    """That all pods share a zone is said of pods: on the job it was ignored."""
+    scene = Scene(simple())
+    job = gpu_job("g", pods=2)
+    zone = {"muster.dev/podset-required-topology": "topology.kubernetes.io/zone"}
+    job["metadata"].setdefault("annotations", {}).update(zone)
+    scene.sim.submit(job)
+    scene.sim.advance(30)
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert (gang.state, gang.reason) == ("Pending", "UnsupportedConstraint")
+    assert gang.message.endswith("it is an annotation of the pod template")
 
 
 def test_a_misspelt_resource_is_told_with_the_right_name() -> None:

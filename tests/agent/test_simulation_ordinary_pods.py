@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from providers.sim.store import PatchType
-from tests.agent.scenes import G6, P5, A, B, Scene, files, gpu_job, pool, queue, team
+from tests.agent.scenes import G6, P5, A, B, Scene, files, gpu_job, pool, queue, sold, team
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 Pod = dict[str, Any]
@@ -127,6 +127,39 @@ def test_a_drifted_machine_is_replaced_before_its_pods_move() -> None:
     assert scene.bought() == 2
 
 
+@pytest.mark.parametrize(("late_s", "moves"), [(0, 1), (60, 1), (600, 2)])
+def test_pods_move_once_where_the_template_changes_before_they_have_moved_to_a_cheaper_machine(
+    late_s: int, moves: int
+) -> None:
+    """What was bought by the old template is given back; once they have moved they move again, as the pool says."""
+    types = ("c6i.xlarge", "m6i.4xlarge")
+
+    def fleet(**template: Any) -> dict[str, str]:
+        cpus = pool(types=types, serves=["Gangs", "Pods"], disruption=UNDERUSED, template=template)
+        return files(cpus, team(), queue())
+
+    scene = Scene(fleet(), catalog=sold("m6i.4xlarge"))
+    web = deployment("web", 10, 0)
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1", "memory": "5Gi"}}
+    scene.sim.submit(web)
+    scene.until(lambda: running(scene) == 10)
+    assert [it.instance_type for it in scene.sim.machines()] == ["m6i.4xlarge"]
+    scale(scene, "web", 1)
+    scene.until(lambda: scene.bought("c6i.xlarge") == 1, 900)
+    evicted: set[str] = set()
+    scene.sim.on_write(lambda write: evicted.add(write.subject) if write.subject.endswith("/eviction") else None)
+    scene.sim.advance(late_s)
+    scene.sim.push(fleet(labels={"new": "yes"}))
+
+    def settled() -> bool:
+        nodes = scene.sim.objects("Node")
+        return len(nodes) == running(scene) == 1 and nodes[0]["metadata"]["labels"].get("new") == "yes"
+
+    scene.until(settled, 1800)
+    assert len(evicted) == moves
+    assert scene.bought("c6i.xlarge") == 2
+
+
 def test_pods_that_must_not_be_disrupted_keep_their_machine() -> None:
     scene = Scene(served())
     manifest = deployment("web", 8)
@@ -244,6 +277,22 @@ def test_everything_at_once_is_bought_for_once_and_runs() -> None:
     machines = len(scene.sim.machines())
     scene.sim.delete(deployment("web", 6))
     scene.until(lambda: len(scene.sim.machines()) < machines / 2 and running(scene) == 6, 3600)
+
+
+def test_spread_pods_go_to_machines_on_their_way_before_more_are_bought() -> None:
+    """Of two machines of a gang in one zone the second is open once other zones have pods: an eleventh was claimed."""
+    gangs, others = pool(zones=[A]), pool("cpu", ("c6i.xlarge",), serves=["Gangs", "Pods"])
+    scene = Scene(files(gangs, others, team(), queue()))
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    spread = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    spread |= {"labelSelector": {"matchLabels": {"app": "web"}}}
+    scene.sim.submit(gpu_job("train", pods=2))
+    scene.sim.submit(deployment("web", 12, 0, affinity=apart, topologySpreadConstraints=[spread]))
+    scene.until(lambda: running(scene) == 14, 900)
+    assert (scene.bought(P5), scene.bought("c6i.xlarge")) == (2, 10)
+    assert len(scene.sim.claims()) == 12
+    scene.settle()
 
 
 def test_while_the_watch_of_pods_stands_still_a_pod_is_evicted_twice_a_minute_at_most() -> None:

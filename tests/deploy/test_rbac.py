@@ -45,7 +45,10 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     **{("storage.k8s.io", plural): _WATCHED for plural in ("storageclasses", "csinodes")},
     **{
         ("resource.k8s.io", plural): _WATCHED
-        for plural in ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
+        for plural in (
+            *("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
+            "devicetaintrules",
+        )
     },
     ("apps", "daemonsets"): _WATCHED,
     ("batch", "jobs/status"): {"patch"},

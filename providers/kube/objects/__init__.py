@@ -17,6 +17,7 @@ from providers.kube.objects.devices import (
     decode_claim_template,
     decode_device_class,
     decode_device_slice,
+    decode_device_taint_rule,
 )
 from providers.kube.objects.events import EventSeries, event_name, event_object
 from providers.kube.objects.hard_fences import decode_hard_fence, hard_fence_object
@@ -90,6 +91,7 @@ __all__ = [
     "decode_daemonset",
     "decode_device_class",
     "decode_device_slice",
+    "decode_device_taint_rule",
     "decode_drifted",
     "decode_hard_fence",
     "decode_limit_range",

@@ -1,4 +1,4 @@
-"""DeviceClass, ResourceSlice, ResourceClaim and ResourceClaimTemplate of `resource.k8s.io/v1`, as our values.
+"""The kinds of `resource.k8s.io`, by which devices are published, claimed and tainted, as our values.
 
 What a request asks and is not honoured is told with its path: nothing is left out in silence.
 """
@@ -21,6 +21,7 @@ from fleet.snapshot.devices import (
     CounterSet,
     Device,
     DeviceAsk,
+    DeviceTaintRule,
     DeviceVersion,
     MatchAttribute,
     RequestedDevices,
@@ -126,6 +127,22 @@ class _ResourceSlice(Wire, frozen=True):
     spec: _SliceSpec
 
 
+class _TaintSelector(Wire, frozen=True):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class _TaintRuleSpec(Wire, frozen=True):
+    taint: WireTaint
+    device_selector: _TaintSelector | None = None
+
+
+class _TaintRule(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
+    spec: _TaintRuleSpec
+
+
 class _AskedCapacity(Wire, frozen=True):
     requests: dict[str, str | int] | None = None
 
@@ -206,6 +223,7 @@ class _ResourceClaim(Wire, frozen=True):
 
 _classes = msgspec.json.Decoder(_DeviceClass)
 _slices = msgspec.json.Decoder(_ResourceSlice)
+_taint_rules = msgspec.json.Decoder(_TaintRule)
 _templates = msgspec.json.Decoder(_ClaimTemplate)
 _claims = msgspec.json.Decoder(_ResourceClaim)
 
@@ -252,6 +270,19 @@ def _device(driver: str, pool: str, found: _SliceDevice) -> Device:
         if found.allow_multiple_allocations
         else None,
     )
+
+
+def decode_device_taint_rule(raw: bytes | Raw) -> DeviceTaintRule:
+    """A taint that an administrator gives to devices. Without a selector it is about none, with an empty one about all.
+
+    An effect that is not known is none, as upstream wants it read (`DeviceTaintEffect`).
+    """
+    found = _taint_rules.decode(raw)
+    taint, where = found.spec.taint, found.spec.device_selector
+    if where is None or taint.effect not in HARD_EFFECTS:
+        return DeviceTaintRule(found.metadata.name, None)
+    given = taint_of(taint.key, taint.value or "", taint.effect)
+    return DeviceTaintRule(found.metadata.name, given, where.driver, where.pool, where.device)
 
 
 def _consumable(found: _DeviceCapacity) -> ConsumableCapacity:

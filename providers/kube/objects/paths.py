@@ -13,6 +13,7 @@ VOLUME_CLAIMS: Final = ResourcePath("", "v1", "persistentvolumeclaims", namespac
 PERSISTENT_VOLUMES: Final = ResourcePath("", "v1", "persistentvolumes", namespaced=False)
 STORAGE_CLASSES: Final = ResourcePath("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 DEVICE_CLASSES: Final = ResourcePath("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
+DEVICE_TAINT_RULES: Final = ResourcePath("resource.k8s.io", "v1beta2", "devicetaintrules", namespaced=False)
 RESOURCE_CLAIM_TEMPLATES: Final = ResourcePath("resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True)
 CSI_NODES: Final = ResourcePath("storage.k8s.io", "v1", "csinodes", namespaced=False)
 POD_DISRUPTION_BUDGETS: Final = ResourcePath("policy", "v1", "poddisruptionbudgets", namespaced=True)
@@ -55,6 +56,7 @@ ALL: Final = (
     RESOURCE_SLICES,
     RESOURCE_CLAIMS,
     RESOURCE_CLAIM_TEMPLATES,
+    DEVICE_TAINT_RULES,
     POD_DISRUPTION_BUDGETS,
     RESOURCE_QUOTAS,
     NODES,

@@ -18,6 +18,7 @@ from fleet.snapshot import GroupMember, PodSet, SubGroupPolicy, Terms
 from fleet.snapshot.constraints import PodConstraints, UnsupportedConstraint
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of
+from providers.kube.objects.known_keys import KeyedObject, KeyHolder
 from providers.kube.objects.label_selectors import WireSelector, pod_selector
 from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, MAIN_POD_SET, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
 from providers.kube.objects.pod_sets import pod_set_object
@@ -26,6 +27,7 @@ from providers.kube.objects.shapes import Wire, WireMeta, first_of
 from providers.kube.objects.topology import whole
 
 _NOTHING: Final[dict[str, str]] = {}
+_POD: Final = frozenset({KeyHolder.POD})
 
 
 class _GroupedPod(Wire, frozen=True):
@@ -76,7 +78,7 @@ def member_of(raw: bytes | Raw) -> GroupMember:
         last_checkpoint_s=checkpoint_of(annotations),
         checkpoint_interval_s=interval_of(annotations),
         pod_priority_class=template.spec.priority_class_name or "",
-        **said_of(labels, annotations)._asdict(),
+        **said_of(labels, annotations, (KeyedObject(_POD, labels, annotations),))._asdict(),
     )
 
 

@@ -1,7 +1,7 @@
 """`Gang` <-> the Workload object. The specification says what is asked for, the status what was decided.
 
-Both together rebuild the gang after a crash. The queue is that in which it was admitted, whatever the specification is
-patched to since: Kueue's webhook refuses such a patch while quota is reserved, and here nothing moves by it.
+Both together rebuild the gang after a crash. What admission rests on cannot change under it: the API server refuses any
+change of the specification but of `active` (a rule of the CRD; Kueue's webhook does so while quota is reserved).
 
 Not kept, because they are read from the job whenever it is seen: `LIVE_FIELDS`. Never written here, because they are
 others' to write: `active`, once the object exists, and `checks` (`workload_patches` has the exceptions).
@@ -96,7 +96,6 @@ class _WorkloadStatus(Wire, frozen=True):
     reason: str = ""
     message: str = ""
     since: str | None = None
-    queue: str = ""
     flavors: list[_Assignment] | None = None
     admitted: list[_Counted] | None = None
     pins: list[_Pin] | None = None
@@ -172,7 +171,6 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         waitingSince=_waiting_since(gang),
         nodes=len({pin.node or pin.claim for pin in gang.pins}),
         gpus=gpus_of(gang),
-        queue="" if gang.state is GangState.PENDING else gang.queue,
         flavors=[{"podSet": name, "flavor": one} for name, given in sorted(gang.flavors.items()) for one in given],
         admitted=[{"podSet": one.name, "count": one.count} for one in gang.pod_sets if gang.holds_capacity],
         pins=[_pin_object(pin) for pin in gang.pins],
@@ -199,15 +197,14 @@ def decode_workload(raw: bytes | Raw) -> Gang:
     meta, spec, job = found.metadata, found.spec, found.spec.job
     status = found.status or _WorkloadStatus(reason=Reason.QUEUED, since=meta.creation_timestamp)
     conditions = conditions_of(status.conditions)
-    ready, queue = find(conditions, POD_READY), status.queue or spec.queue
+    ready = find(conditions, POD_READY)
     return Gang(
         uid=job.uid,
         namespace=meta.namespace,
         workload=meta.name,
         workload_uid=meta.uid,
         job=JobRef(job.api_version, job.kind, meta.namespace, job.name, job.uid),
-        queue=queue,
-        patched_queue=None if spec.queue == queue else spec.queue,
+        queue=spec.queue,
         priority_class=spec.priority_class,
         priority=spec.priority,
         pod_sets=_admitted(spec.pod_sets or (), status.admitted or (), meta.namespace),

@@ -86,7 +86,7 @@ class Scheduler:
         for mirror in (volumes.claims, volumes.volumes, volumes.classes, volumes.drivers):
             mirror.watch(lambda _old, _new: self._retry_what_depends_on("volumes"))
         devices = self._state.devices
-        for mirror in (devices.claims, devices.slices, devices.classes) if devices is not None else ():
+        for mirror in devices.mirrors if devices is not None else ():
             mirror.watch(lambda _old, _new: self._retry_what_depends_on("claims"))
         if devices is not None:
             devices.classes.watch(self._on_class)

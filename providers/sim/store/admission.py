@@ -9,6 +9,7 @@ from typing import Any
 
 from providers.sim.store import crds, jobs, pods
 from providers.sim.store.deviceclaims import CLAIMS, defaulted_claim, defaulted_template
+from providers.sim.store.deviceslices import TAINT_RULES, taint_rule_since
 from providers.sim.store.errors import cause
 from providers.sim.store.limitranger import defaulted_limit_range
 from providers.sim.store.naming import Fault
@@ -214,6 +215,7 @@ _ON_CREATE: dict[str, OnCreate] = {
     **dict.fromkeys(POLICY_DEFAULTS, lambda resource, obj, _: POLICY_DEFAULTS[resource.key](obj)),
     CLAIMS: lambda _, obj, __: defaulted_claim(obj),
     "resourceclaimtemplates.resource.k8s.io": lambda _, obj, __: defaulted_template(obj),
+    TAINT_RULES: lambda _, obj, __: taint_rule_since(obj),
     "secrets": _secret,
     "services": _defaults(type="ClusterIP", sessionAffinity="None"),
     **dict.fromkeys(_WORKLOAD_SPECS, _workload),
@@ -232,6 +234,7 @@ _ON_UPDATE: dict[str, OnUpdate] = {
     **dict.fromkeys(POLICY_DEFAULTS, lambda resource, new, _: POLICY_DEFAULTS[resource.key](new)),
     CLAIMS: lambda _, new, __: defaulted_claim(new),
     "resourceclaimtemplates.resource.k8s.io": lambda _, new, __: defaulted_template(new),
+    TAINT_RULES: lambda _, new, old: taint_rule_since(new, old),
     "limitranges": lambda _, new, __: defaulted_limit_range(new),
     "pods": updated_pod,
     "events": lambda _, new, __: {**_EVENT, **new},

@@ -21,6 +21,7 @@ _RESOURCE_CLAIMS: tuple[_Row, ...] = (
     ("resourceclaimtemplates", "ResourceClaimTemplate", "N", "", frozenset(), False),
     ("resourceslices", "ResourceSlice", "C", "", frozenset(), True),
 )
+_TAINT_RULES: _Row = ("devicetaintrules", "DeviceTaintRule", "C", "", _STATUS, True)
 
 # group/version: plural, Kind, scope (N = namespaced, C = cluster), short names, subresources, counts generations
 _TABLE: dict[str, tuple[_Row, ...]] = {
@@ -80,7 +81,7 @@ _TABLE: dict[str, tuple[_Row, ...]] = {
         ("prioritylevelconfigurations", "PriorityLevelConfiguration", "C", "", _STATUS, True),
     ),
     "resource.k8s.io/v1": _RESOURCE_CLAIMS,
-    "resource.k8s.io/v1beta2": _RESOURCE_CLAIMS,
+    "resource.k8s.io/v1beta2": (*_RESOURCE_CLAIMS, _TAINT_RULES),
     "resource.k8s.io/v1beta1": _RESOURCE_CLAIMS,
     "networking.k8s.io/v1": (("networkpolicies", "NetworkPolicy", "N", "netpol", frozenset(), True),),
     "node.k8s.io/v1": (("runtimeclasses", "RuntimeClass", "C", "", frozenset(), False),),

@@ -1,6 +1,7 @@
-"""What a ResourceSlice may say.
+"""What a ResourceSlice may say, and a DeviceTaintRule.
 
-Source: `pkg/apis/resource/validation/validation.go` of 1.36 (`ValidateResourceSlice`).
+Source: `pkg/apis/resource/validation/validation.go` of 1.36 (`ValidateResourceSlice`, `ValidateDeviceTaintRule`) and
+`pkg/registry/resource/devicetaintrule/strategy.go`.
 """
 
 import re
@@ -13,10 +14,12 @@ from providers.sim.store.naming import Fault, dns_label, dns_subdomain, invalid_
 from providers.sim.store.objects import Obj
 from providers.sim.store.podspec import duplicate, required, unsupported
 
+TAINT_RULES: Final = "devicetaintrules.resource.k8s.io"
 DEVICES_MOST: Final = 128
 COUNTING_DEVICES_MOST: Final = 64
 """Devices of a slice of which one consumes counters or has a taint."""
 COUNTER_SETS_MOST: Final = 8
+_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _NAMES_MOST: Final = 32
 _FIXED: Final = "field is immutable"
 _PLACES: Final = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
@@ -95,16 +98,46 @@ def _device(device: Obj, path: str) -> Iterator[Fault]:
         yield from _qualified(name, here)
         yield from _quantity(held.get("value"), f"{here}.value")
     for i, taint in enumerate(device.get("taints") or ()):
-        if not taint.get("key"):
-            yield required(f"{path}.taints[{i}].key")
-        if taint.get("effect") not in ("NoExecute", "NoSchedule", "None"):
-            known = ("NoExecute", "NoSchedule", "None")
-            yield unsupported(f"{path}.taints[{i}].effect", taint.get("effect") or "", known)
+        yield from _taint(taint, f"{path}.taints[{i}]")
     for i, consumed in enumerate(device.get("consumesCounters") or ()):
         here = f"{path}.consumesCounters[{i}]"
         if not consumed.get("counterSet"):
             yield required(f"{here}.counterSet")
         yield from _counters(consumed, here)
+
+
+def _taint(taint: Obj, path: str) -> Iterator[Fault]:
+    if not taint.get("key"):
+        yield required(f"{path}.key")
+    if taint.get("effect") not in _EFFECTS:
+        yield unsupported(f"{path}.effect", taint.get("effect") or "", _EFFECTS)
+
+
+def taint_rule_faults(new: Obj, _old: Obj | None) -> Iterator[Fault]:
+    """What is wrong with a DeviceTaintRule."""
+    spec = new.get("spec") or {}
+    yield from _taint(spec.get("taint") or {}, "spec.taint")
+    where = spec.get("deviceSelector") or {}
+    if where.get("driver") is not None:
+        yield from invalid_value("spec.deviceSelector.driver", where["driver"], dns_subdomain(where["driver"]))
+    for part in (where.get("pool") or "").split("/") if where.get("pool") is not None else ():
+        yield from invalid_value("spec.deviceSelector.pool", where["pool"], dns_subdomain(part))
+    if where.get("device") is not None:
+        yield from invalid_value("spec.deviceSelector.device", where["device"], dns_label(where["device"]))
+
+
+def taint_rule_since(new: Obj, old: Obj | None = None) -> Obj:
+    """A rule that says since when its taint is there: its own beginning, unless it says so.
+
+    A change of the effect without another time is left without one, for who follows it to fill in.
+    """
+    taint = (new.get("spec") or {}).get("taint") or {}
+    was = ((old or {}).get("spec") or {}).get("taint") or {}
+    if old is None:
+        taint = {"timeAdded": new["metadata"].get("creationTimestamp"), **taint}
+    elif taint.get("effect") != was.get("effect") and taint.get("timeAdded") == was.get("timeAdded"):
+        taint = {key: value for key, value in taint.items() if key != "timeAdded"}
+    return {**new, "spec": {**(new.get("spec") or {}), "taint": taint}}
 
 
 def _qualified(name: str, path: str) -> Iterator[Fault]:

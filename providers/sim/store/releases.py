@@ -11,14 +11,15 @@ _FOR_EVER: Final = 99
 _MUTATING = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
 _CLAIMS = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
 
-# Group and version -> resources, first and last minor release that has them. What is not here is in every release.
-_SERVED: Final[dict[str, tuple[tuple[str, ...], int, int]]] = {
-    "admissionregistration.k8s.io/v1beta1": (_MUTATING, 34, 35),
-    "admissionregistration.k8s.io/v1": (_MUTATING, 36, _FOR_EVER),
-    "resource.k8s.io/v1beta1": (_CLAIMS, 32, 32),
-    "resource.k8s.io/v1beta2": (_CLAIMS, 33, 33),
-    "resource.k8s.io/v1": (_CLAIMS, 34, _FOR_EVER),
-}
+# Group and version, resources, first and last minor release that has them. What is not here is in every release.
+_SERVED: Final[tuple[tuple[str, tuple[str, ...], int, int], ...]] = (
+    ("admissionregistration.k8s.io/v1beta1", _MUTATING, 34, 35),
+    ("admissionregistration.k8s.io/v1", _MUTATING, 36, _FOR_EVER),
+    ("resource.k8s.io/v1beta1", _CLAIMS, 32, 32),
+    ("resource.k8s.io/v1beta2", _CLAIMS, 33, 33),
+    ("resource.k8s.io/v1", _CLAIMS, 34, _FOR_EVER),
+    ("resource.k8s.io/v1beta2", ("devicetaintrules",), 36, _FOR_EVER),
+)
 # Subresources that came with a release.
 _SUBRESOURCES: Final[dict[tuple[str, str], int]] = {("pods", "resize"): 33}
 
@@ -47,8 +48,11 @@ class Release:
         """Whether the release has this resource in this version."""
         if "beta" in group_version and group_version not in self.switched_on:
             return False
-        resources, first, last = _SERVED.get(group_version, ((), 0, _FOR_EVER))
-        return plural not in resources or first <= self.minor <= last
+        return all(
+            first <= self.minor <= last
+            for version, resources, first, last in _SERVED
+            if version == group_version and plural in resources
+        )
 
     def has_subresource(self, plural: str, subresource: str) -> bool:
         """Whether the release has this part of a resource."""

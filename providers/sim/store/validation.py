@@ -11,7 +11,7 @@ from typing import Any, Final
 from providers.sim.store.affinity import selector_faults
 from providers.sim.store.amounts import node_faults
 from providers.sim.store.deviceclaims import CLAIMS, claim_faults, class_faults, template_faults
-from providers.sim.store.deviceslices import slice_faults
+from providers.sim.store.deviceslices import TAINT_RULES, slice_faults, taint_rule_faults
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault, invalid_value, label_value, qualified_name
 from providers.sim.store.objects import Obj
@@ -222,4 +222,5 @@ _RULES: Final[dict[str, Rule]] = {
     CLAIMS: claim_faults,
     "resourceclaimtemplates.resource.k8s.io": template_faults,
     "resourceslices.resource.k8s.io": slice_faults,
+    TAINT_RULES: taint_rule_faults,
 }

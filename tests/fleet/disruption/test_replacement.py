@@ -171,8 +171,8 @@ def bought_long_ago(**pool: Any) -> World:
     """A drifted machine with a gang, and the one bought in its place that has been ready for hours."""
     world = standing(1)
     world.runs(gang("g", gpu=8), ("m0", 1))
-    world.machine("new", replaces=("m0",), gang="uid-g", emptied_at_s=NOW - 7200)
     within(world, **{**CHANGED, **pool})
+    world.machine("new", replaces=("m0",), gang="uid-g", emptied_at_s=NOW - 7200)
     return world
 
 
@@ -239,6 +239,42 @@ def test_what_follows_from_replacements(ready: tuple[bool, ...], facts: dict[str
     actions = world.disrupted()
     assert told(actions) == (dict.fromkeys(("m0", "m1"), "Drifted") if goes else {})
     assert len(opened(actions)) == buys
+
+
+@pytest.mark.parametrize(
+    ("facts", "given_back"),
+    [
+        pytest.param({}, ["r0", "r1"], id="on their way"),
+        pytest.param({"ready_at_s": NOW - 5}, ["r0", "r1"], id="ready, and nobody has moved"),
+        pytest.param({"disruption": NodeDisruption("SpotInterruption", "x", NOW, NEVER)}, [], id="given up anyway"),
+    ],
+)
+def test_replacements_of_a_template_that_has_changed_since_are_given_back(
+    facts: dict[str, Any], given_back: list[str]
+) -> None:
+    """Those who moved there would move once more; the old machines stay until others are bought for them."""
+    world = replaced(False, False, **facts)
+    within(world, template={"labels": {"a": "c"}})
+    actions = world.disrupted()
+    if given_back:
+        assert told(actions) == dict.fromkeys(given_back, "NotNeeded")
+        assert opened(actions) == [], "others are bought for them afterwards"
+    else:
+        assert told(actions) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"advised_at_s": NOW - 5}, id="the cloud advises to leave it"),
+        pytest.param({"disruption": NodeDisruption("Drifted", "x", NOW, NEVER)}, id="its work moves already"),
+    ],
+)
+def test_replacements_are_kept_where_an_old_machine_cannot_wait_for_others(change: dict[str, Any]) -> None:
+    world = replaced(False, False)
+    world.claims["m0"] = replace(world.claims["m0"], **change)
+    within(world, template={"labels": {"a": "c"}})
+    assert told(world.disrupted()) == {}
 
 
 def test_two_units_in_one_pass_do_not_count_on_the_same_room() -> None:

@@ -1,5 +1,6 @@
 """Pods that ask something of other pods, of ports and of volumes: where they go, what is bought, what is refused."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -216,6 +217,36 @@ def test_a_machine_is_bought_in_the_zone_of_the_company() -> None:
 def test_what_stands_is_used_before_anything_is_bought() -> None:
     plan = rig(world(("m0", A))).plan(pods(apart(), count=2))
     assert (where(plan), bought(plan)) == ([("m0", 1), ("new", 1)], [(P5S.name, A, "on-demand", 1)])
+
+
+@pytest.mark.parametrize(
+    ("standing", "count", "kept", "pieces"),
+    [
+        ([A, A], 6, {A: 2}, {A: 1, B: 3}),
+        ([A, A, A], 6, {A: 3}, {B: 3}),
+        ([A, B], 6, {A: 1, B: 1}, {A: 2, B: 2}),
+        ([A] * 5, 6, {A: 3}, {B: 3}),
+        ([], 6, {}, {A: 3, B: 3}),
+    ],
+)
+def test_spread_pods_use_what_stands_as_soon_as_others_stand_elsewhere(
+    standing: list[str], count: int, kept: dict[str, int], pieces: dict[str, int]
+) -> None:
+    """Of two free machines in zone a the second may be used once a pod is in zone b: none is bought in its place."""
+    made = world(*((f"m{n}", zone) for n, zone in enumerate(standing)), instanceTypes=[P5S.name, P5.name])
+    both = PodConstraints(anti_affinity=apart().anti_affinity, spread=spread().spread)
+    plan = rig(made).plan(pods(both, count=count))
+    there = Counter(it.slot.labels[ZONE] for it in plan.assignments if it.slot.node)
+    assert (there, {zone: number for _, zone, _, number in bought(plan)}) == (Counter(kept), pieces)
+
+
+def test_where_nothing_is_for_sale_what_stands_takes_more_as_others_do() -> None:
+    """The pool sells in zone a alone; a machine stands in zone b."""
+    made = world(("m0", B), instanceTypes=[P5.name])
+    made.fleet = world(zones=[A], instanceTypes=[P5.name]).fleet
+    plan = rig(made).plan(pods(spread(), count=6, gpu=2))
+    assert sorted((it.slot.labels[ZONE], it.count) for it in plan.assignments) == [(A, 3), (B, 3)]
+    assert bought(plan) == [(P5.name, A, "on-demand", 1)]
 
 
 def test_an_attempt_that_was_undone_leaves_nothing_behind() -> None:

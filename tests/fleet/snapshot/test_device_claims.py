@@ -20,7 +20,7 @@ from fleet.snapshot.device_claims import (
     pods_with_claims,
     without_undecided,
 )
-from fleet.snapshot.devices import AllocatedDevice, Device, DeviceAsk, RequestedDevices
+from fleet.snapshot.devices import AllocatedDevice, Device, DeviceAsk, DeviceTaintRule, RequestedDevices
 from fleet.snapshot.gangs import ClaimRef, Slice
 from model.index import Index
 from model.kinds import Taint
@@ -195,3 +195,38 @@ def test_of_pods_with_parts_of_one_device_each_has_one() -> None:
     claims = {f"n/{it}": AllocatedClaim("n", it, f"pod-{it}", (half,)) for it in ("x", "y")}
     devices = cluster_devices(Index(), {"a": slice_of("a", "gpu-0")}, claims)
     assert held_by_pods(Index(), devices) == {"n/pod-x": {"nvidia.com/gpu": 1}, "n/pod-y": {"nvidia.com/gpu": 1}}
+
+
+@pytest.mark.parametrize(
+    ("about", "ruled"),
+    [
+        ({}, ["gpu-0", "gpu-1", "gpu-0"]),
+        ({"driver": G}, ["gpu-0", "gpu-1", "gpu-0"]),
+        ({"driver": "other"}, []),
+        ({"pool": "n2"}, ["gpu-0"]),
+        ({"pool": "n1", "device": "gpu-1"}, ["gpu-1"]),
+        ({"device": "gpu-0"}, ["gpu-0", "gpu-0"]),
+    ],
+)
+def test_a_rule_taints_the_devices_that_it_selects_and_they_count_all_the_same(
+    about: dict[str, str], ruled: list[str]
+) -> None:
+    slices = {"a": slice_of("a", "gpu-0", "gpu-1"), "b": slice_of("b", "gpu-0", node="n2")}
+    given = Taint(key="drained", effect="NoSchedule")
+    rules = {"r": DeviceTaintRule("r", given, **about), "told": DeviceTaintRule("told", None)}
+    found = cluster_devices(Index(), slices, {}, rules)
+    devices = [it for machine in found.machines.values() for it in machine.devices]
+    assert [it.name for it in devices if it.ruled] == ruled
+    assert all(it.repels == it.ruled == (given,) for it in devices if it.ruled)
+    assert found.machines["n1"].amounts == {"nvidia.com/gpu": 2}
+    assert found.rules == (rules["r"],)
+
+
+def test_rules_are_the_same_object_until_one_of_those_that_repel_changes() -> None:
+    """What can be bought is worked out anew by them."""
+    index, slices = Index(), {"a": slice_of("a", "gpu-0")}
+    rules = {"r": DeviceTaintRule("r", Taint(key="k", effect="NoExecute"))}
+    first = cluster_devices(index, slices, {}, rules)
+    again = cluster_devices(index, slices, {}, {**rules, "told": DeviceTaintRule("told", None)})
+    assert again.rules is first.rules
+    assert cluster_devices(Index(), {}, {}, rules).rules == first.rules

@@ -1,7 +1,7 @@
 """An object of any kind of work -> `Job`. What everybody may write on a job is read alike for all of them."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleet.snapshot import Hold, Job, JobRef, PodSet
 from fleet.snapshot.constraints import UnsupportedConstraint
+from fleet.snapshot.gangs import STATEFUL_SET
 from model.kinds.base import NEVER, Duration
 from model.labels import DO_NOT_DISRUPT, KUEUE_PRIORITY_CLASS, KUEUE_QUEUE, PRIORITY_CLASS, QUEUE
 from model.upstream.do_not_disrupt import longest
@@ -19,7 +20,7 @@ from providers.kube.objects.additions import Additions, recorded
 from providers.kube.objects.instants import instant_of, parse_instant
 from providers.kube.objects.jobs.kind import GroupKind, JobKind
 from providers.kube.objects.jobs.templates import Role
-from providers.kube.objects.known_keys import unknown_keys
+from providers.kube.objects.known_keys import KeyedObject, KeyHolder, misread_keys
 from providers.kube.objects.names import (
     CHECKPOINT_INTERVAL,
     EXPECTED_RUN,
@@ -95,16 +96,22 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         numbering=kind.numbering(raw),
         may_be_queued=ours and not queue and kind.hold is Hold.SWITCH,
         labels=pod_labels(tuple((meta.labels or {}).items())),
-        **said_of(meta.labels, annotations, _of_templates(read))._asdict(),
+        **said_of(meta.labels, annotations, tuple(_keyed(kind, meta, read)))._asdict(),
     )
 
 
-def _of_templates(read: Iterable[tuple[PodSet, PodTemplate]]) -> tuple[UnsupportedConstraint, ...]:
-    return tuple(
-        one
-        for pods, template in read
-        for one in unknown_keys(template.labels, template.annotations, f"pods of {pods.name}: ")
-    )
+_JOB: Final = frozenset({KeyHolder.JOB})
+_TEMPLATE: Final = frozenset({KeyHolder.TEMPLATE})
+_OF_TEMPLATES: Final[Mapping[str, frozenset[KeyHolder]]] = {STATEFUL_SET: _TEMPLATE | {KeyHolder.POD}}
+"""Pods of a StatefulSet may be of a group, or gangs of their own: what they say is read as of others."""
+
+
+def _keyed(kind: JobKind, meta: WireMeta, read: Iterable[tuple[PodSet, PodTemplate]]) -> Iterator[KeyedObject]:
+    of_batch = {KeyHolder.BATCH_JOB} if kind.group_kind == ("batch", "Job") else set[KeyHolder]()
+    yield KeyedObject(_JOB | of_batch, meta.labels, meta.annotations)
+    for pods, template in read:
+        holders = _OF_TEMPLATES.get(kind.kind, _TEMPLATE)
+        yield KeyedObject(holders, template.labels, template.annotations, f"pods of {pods.name}: ")
 
 
 def managing(owners: Iterable[Owner] | None, parents: frozenset[GroupKind]) -> Owner | None:
@@ -150,9 +157,12 @@ class Said(NamedTuple):
 def said_of(
     labels: Mapping[str, str] | None,
     annotations: Mapping[str, str],
-    of_templates: tuple[UnsupportedConstraint, ...] = (),
+    keyed: Sequence[KeyedObject],
 ) -> Said:
-    """How long it runs, may run and may wait, how much more it counts than its class says, what a lost node means."""
+    """How long it runs, may run and may wait, how much more it counts than its class says, what a lost node means.
+
+    `keyed` are all of its labels and annotations, those of templates among them.
+    """
     most_s, kueues = _interval_s(annotations.get(MAX_RUN, "")), whole(first_of(labels, KUEUE_MAX_RUN))
     return Said(
         _interval_s(annotations.get(EXPECTED_RUN, "")),
@@ -160,7 +170,7 @@ def said_of(
         _interval_s(first_of(annotations, *SLA_WAITING)),
         _boost(first_of(annotations, *PRIORITY_BOOST)),
         said if (said := annotations.get(ON_NODE_FAILURE, "")) in _ON_NODE_FAILURE else "",
-        (*_unread(labels or {}, annotations), *unknown_keys(labels, annotations), *of_templates),
+        (*_unread(labels or {}, annotations), *misread_keys(keyed)),
     )
 
 

@@ -7,15 +7,17 @@ generation says; while slices of it are missing nothing is taken from it.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from providers.sim.controllers.dra.extended import classes_by_resource
 from providers.sim.controllers.matching import node_selector_matches
-from providers.sim.controllers.mirror import MirroredCluster
+from providers.sim.controllers.mirror import InformerCache, MirroredCluster
 from providers.sim.controllers.objects import Obj, status_of
 from providers.sim.controllers.scheduling import SchedulableNode
 from providers.sim.store.amounts import amount
+from providers.sim.store.deviceslices import TAINT_RULES
 
+_BY_DEVICE: Final = "perDeviceNodeSelection"
 CounterKey = tuple[str, str]
 """Counter set and counter."""
 
@@ -89,6 +91,7 @@ class DeviceInventory:
         self.claims = cluster.mirror("ResourceClaim", "resource.k8s.io")
         self.classes = cluster.mirror("DeviceClass", "resource.k8s.io")
         self.slices = cluster.mirror("ResourceSlice", "resource.k8s.io")
+        self.rules = taint_rules(cluster)
         self._pools: dict[tuple[str, str], ResourcePool] = {}
         self._by_pool: dict[tuple[str, str], dict[str, Obj]] = {}
         self._local: dict[str, set[tuple[str, str]]] = {}
@@ -99,9 +102,16 @@ class DeviceInventory:
         self.classes.watch(self._on_class)
         self.slices.watch(self._on_slice)
         self.claims.watch(self._on_claim)
+        if self.rules is not None:
+            self.rules.watch(lambda _old, _new: self._pools.clear())
 
     def _on_class(self, _old: Obj | None, _new: Obj | None) -> None:
         self._extended = None
+
+    @property
+    def mirrors(self) -> tuple[InformerCache, ...]:
+        """All that an allocation is made from: a pod that found none may find one when one of them changes."""
+        return (self.claims, self.slices, self.classes, *(() if self.rules is None else (self.rules,)))
 
     @property
     def extended(self) -> Mapping[str, str]:
@@ -137,7 +147,7 @@ class DeviceInventory:
     def _pool(self, key: tuple[str, str]) -> ResourcePool:
         found = self._pools.get(key)
         if found is None:
-            found = self._pools[key] = _pooled(*key, self._by_pool[key].values())
+            found = self._pools[key] = _pooled(*key, self._by_pool[key].values(), self.rules or ())
         return found
 
     def holding(self) -> HeldDevices:
@@ -157,17 +167,35 @@ class DeviceInventory:
         return left
 
 
-def _pooled(driver: str, name: str, slices: Iterable[Obj]) -> ResourcePool:
+def taint_rules(cluster: MirroredCluster) -> InformerCache | None:
+    """The DeviceTaintRules of a cluster; None where its API server has none."""
+    served = any(it.key == TAINT_RULES for it in cluster.store.resources())
+    return cluster.mirror("DeviceTaintRule", "resource.k8s.io") if served else None
+
+
+def taints_of(device: DeviceId, body: Obj, rules: Iterable[Obj]) -> list[Obj]:
+    """The taints of a device: those that its driver publishes, and those of rules that select it."""
+    given = (it["spec"]["taint"] for it in rules if _selects(it["spec"].get("deviceSelector"), device))
+    return [*(body.get("taints") or ()), *given]
+
+
+def _selects(wanted: Obj | None, device: DeviceId) -> bool:
+    """Without a selector a rule is about no device."""
+    return wanted is not None and all(wanted.get(field) in (None, has) for field, has in device._asdict().items())
+
+
+def _pooled(driver: str, name: str, slices: Iterable[Obj], rules: Iterable[Obj]) -> ResourcePool:
     newest = max(it["spec"]["pool"]["generation"] for it in slices)
     current = sorted(
         (it for it in slices if it["spec"]["pool"]["generation"] == newest), key=lambda it: str(it["metadata"]["name"])
     )
     devices = tuple(
         PooledDevice(
-            DeviceId(driver, name, body["name"]), body, body if it["spec"].get("perDeviceNodeSelection") else it["spec"]
+            id_, _tainted(body, taints_of(id_, body, rules)), body if it["spec"].get(_BY_DEVICE) else it["spec"]
         )
         for it in current
         for body in it["spec"].get("devices") or ()
+        for id_ in (DeviceId(driver, name, body["name"]),)
     )
     counters = {
         (part["name"], counter): amount(held["value"])
@@ -177,6 +205,10 @@ def _pooled(driver: str, name: str, slices: Iterable[Obj]) -> ResourcePool:
     }
     incomplete = len(current) != current[0]["spec"]["pool"]["resourceSliceCount"]
     return ResourcePool(driver, name, devices, counters, incomplete, len({it.id for it in devices}) < len(devices))
+
+
+def _tainted(body: Obj, taints: list[Obj]) -> Obj:
+    return {**body, "taints": taints} if taints else body
 
 
 def _held_by(claims: Iterable[Obj]) -> HeldDevices:

@@ -1,12 +1,12 @@
-"""Pods leave devices that get a NoExecute taint.
+"""Pods leave devices that get a NoExecute taint, of their driver or by a DeviceTaintRule.
 
-Source: `pkg/controller/devicetainteviction/device_taint_eviction.go`, without DeviceTaintRules.
+Source: `pkg/controller/devicetainteviction/device_taint_eviction.go`, without the conditions of rules.
 """
 
 from math import inf
 from typing import Final
 
-from providers.sim.controllers.dra.inventory import DeviceId
+from providers.sim.controllers.dra.inventory import DeviceId, taint_rules, taints_of
 from providers.sim.controllers.dra.podclaims import users_of
 from providers.sim.controllers.eventlog import EventLog
 from providers.sim.controllers.matching import tolerates
@@ -34,6 +34,9 @@ class DeviceTaintEviction(Reconciler[Key]):
         self._slices.index("resource-pool", lambda held: [_pool_of(held)])
         self._claims.watch(self._on_claim)
         self._slices.watch(self._on_slice)
+        self._rules = taint_rules(cluster)
+        if self._rules is not None:
+            self._rules.watch(self._on_rule)
 
     def _on_claim(self, _old: Obj | None, new: Obj | None) -> None:
         if new is not None and _devices_of(new):
@@ -43,6 +46,10 @@ class DeviceTaintEviction(Reconciler[Key]):
         if any(device.get("taints") for held in (old, new) if held for device in held["spec"].get("devices") or ()):
             for claim in self._claims.by("resource-pool", _pool_of(new or old or {})):
                 self._queue.add(key_of(claim))
+
+    def _on_rule(self, _old: Obj | None, _new: Obj | None) -> None:
+        for claim in self._claims:
+            self._on_claim(None, claim)
 
     def reconcile(self, key: Key, now: float) -> float | None:
         """Delete the pods of a claim whose devices nobody may use any more; returns when that will be."""
@@ -81,7 +88,7 @@ class DeviceTaintEviction(Reconciler[Key]):
             if it["spec"]["pool"]["generation"] == newest
             for body in it["spec"].get("devices") or ()
             if body["name"] == device.device
-            for taint in body.get("taints") or ()
+            for taint in taints_of(device, body, self._rules or ())
             if taint["effect"] == "NoExecute"
         ]
         if not found:

@@ -6,13 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.snapshot.devices import AllocatedDevice, ConsumableCapacity, DeviceAsk, DeviceVersion, MatchAttribute
+from fleet.snapshot.devices import (
+    AllocatedDevice,
+    ConsumableCapacity,
+    DeviceAsk,
+    DeviceTaintRule,
+    DeviceVersion,
+    MatchAttribute,
+)
 from model.kinds import Taint, Toleration
 from providers.kube.objects.devices import (
     decode_allocated_claim,
     decode_claim_template,
     decode_device_class,
     decode_device_slice,
+    decode_device_taint_rule,
 )
 
 Obj = dict[str, Any]
@@ -200,3 +208,21 @@ def test_a_claim_is_what_it_was_given_and_for_whom(status: Obj, owners: list[Obj
     meta = {"name": "x", "namespace": "n", "ownerReferences": [{"apiVersion": "v1", **it} for it in owners]}
     found = decode_allocated_claim(msgspec.json.encode({"metadata": meta, "status": status}))
     assert (found.key, found.pod, found.devices) == ("n/x", pod, devices)
+
+
+@pytest.mark.parametrize(
+    ("selector", "effect", "repels"),
+    [
+        ({"driver": G, "pool": "node-1", "device": "gpu-0"}, "NoExecute", True),
+        ({}, "NoSchedule", True),
+        ({}, "None", False),
+        ({}, "PreferNoSchedule", False),
+        (None, "NoSchedule", False),
+    ],
+)
+def test_a_taint_rule_is_its_taint_and_what_it_selects(selector: Obj | None, effect: str, repels: bool) -> None:
+    """Without a selector it is about nothing; an effect that is not known is none."""
+    spec = {"taint": {"key": "k", "value": "v", "effect": effect, "timeAdded": "2026-11-27T10:00:00Z"}}
+    read = decode_device_taint_rule(raw(spec=spec if selector is None else {**spec, "deviceSelector": selector}))
+    given = Taint.model_validate({"key": "k", "value": "v", "effect": effect}) if repels else None
+    assert read == DeviceTaintRule("x", given, **(selector or {}))

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from fleet.snapshot import (
     LIVE_FIELDS,
@@ -15,7 +14,6 @@ from fleet.snapshot import (
     DecisionFailure,
     Eviction,
     Gang,
-    GangState,
     IdleGpus,
     Job,
     Launch,
@@ -81,7 +79,7 @@ KNOWN = {
     "since_s flavors pins leaving recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s "
     "replacing_since_s eviction evictions requeue_at_s preempts active timeouts ran_before_s checks idle refused "
     "failure last_checkpoint_s checkpoint_interval_s do_not_disrupt expected_run_s max_run_s sla_waiting_s "
-    "priority_boost deletion_cost workload_uid patched_queue remaining choice labels",
+    "priority_boost deletion_cost workload_uid remaining choice labels",
     PodSet: "name count requests node_selector required_affinity tolerations namespace labels constraints "
     "runtime_class unsupported forbidden amounts resource_claims required_topology preferred_topology any_topology "
     "slices group min_count core part_of",
@@ -192,16 +190,3 @@ def test_sync_survives(report: SyncReport) -> None:
 )
 def test_credentials_stay_out_of_the_cluster(url: str, shown: str) -> None:
     assert sync_object("fleet", url, "main", "")["spec"]["url"] == shown
-
-
-@unhurried
-@given(gang=gangs(), named=st.sampled_from(("", "elsewhere", "t")))
-def test_whatever_queue_a_workload_is_patched_to_it_stays_in_that_of_its_admission(gang: Gang, named: str) -> None:
-    stored = as_stored(workload_object(gang), workload_status(gang, NOW_S))
-    stored["spec"]["queue"] = named
-    found = decode_workload(msgspec.json.encode(stored))
-    if gang.state is GangState.PENDING:
-        assert (found.queue, found.patched_queue) == (named, None), "nothing is charged yet: it is made anew by its job"
-    else:
-        assert replace(found, patched_queue=None) == gang
-        assert found.patched_queue == (named if named != gang.queue else None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from providers.clock import VirtualClock
-from providers.sim.store import Store
+from providers.sim.store import LATEST, RELEASES, Store
 from providers.sim.store.devicecel import InvalidDeviceSelector, SelectorFails, device_expression
 from providers.sim.store.errors import StoreInvalid
 
@@ -301,3 +301,44 @@ def test_an_expression_that_takes_too_long() -> None:
 def test_expressions_that_are_refused(expression: str, said: str) -> None:
     with pytest.raises(InvalidDeviceSelector, match=said):
         device_expression(expression)
+
+
+RULED = LATEST.with_betas("resource.k8s.io/v1beta2")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"taint": {"effect": "NoSchedule"}}, "spec.taint.key: Required value"),
+        ({"taint": {"key": "k", "effect": "Never"}}, 'spec.taint.effect: Unsupported value: "Never"'),
+        (
+            {"taint": {"key": "k", "effect": "NoSchedule"}, "deviceSelector": {"driver": "a_b"}},
+            'spec.deviceSelector.driver: Invalid value: "a_b"',
+        ),
+        (
+            {"taint": {"key": "k", "effect": "NoSchedule"}, "deviceSelector": {"device": "gpu 0"}},
+            'spec.deviceSelector.device: Invalid value: "gpu 0"',
+        ),
+    ],
+)
+def test_what_taint_rules_may_say(spec: Obj, said: str) -> None:
+    assert said in refused(Store(VirtualClock(), release=RULED), "DeviceTaintRule", spec)
+
+
+def test_a_taint_rule_says_since_when_and_its_selector_may_change() -> None:
+    store = Store(VirtualClock(), release=RULED)
+    made = create(
+        store, "DeviceTaintRule", {"taint": {"key": "k", "effect": "None"}, "deviceSelector": {"pool": "a/b"}}
+    )
+    assert made["spec"]["taint"]["timeAdded"] == made["metadata"]["creationTimestamp"]
+    changed = {**made, "spec": {**made["spec"], "taint": {**made["spec"]["taint"], "effect": "NoExecute"}}}
+    stored = store.update(store.resource("DeviceTaintRule", GROUP), changed)
+    assert stored["spec"]["taint"] == {"key": "k", "effect": "NoExecute"}, "its time is for who follows it to say"
+    assert stored["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(("release", "serves"), [("1.33", False), ("1.35", False), ("1.36", True)])
+def test_taint_rules_are_beta_since_1_36_and_served_where_that_is_switched_on(release: str, serves: bool) -> None:
+    for known in (RELEASES[release], RELEASES[release].with_betas("resource.k8s.io/v1beta2")):
+        kinds = {it.kind for it in Store(VirtualClock(), release=known).resources()}
+        assert ("DeviceTaintRule" in kinds) is (serves and bool(known.switched_on))
