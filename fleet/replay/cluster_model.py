@@ -220,15 +220,20 @@ class ClusterModel:
         """Returns when something happens by itself next; inf = nothing will."""
         return self._events[0][0] if self._events else inf
 
-    def advance(self, to_s: float) -> None:
-        """Lets time pass until `to_s`, with all that happens by itself meanwhile."""
+    def advance(self, to_s: float, *, to_the_mean: bool = False) -> None:
+        """Lets time pass until `to_s`, with all that happens by itself meanwhile.
+
+        `to_the_mean`: until the mean of the instants at which anything did, if anything did.
+        """
+        from_s, number, sum_s = self.now_s, 0, 0.0
         while self._events and self._events[0][0] <= to_s:
             at_s, _, event = heappop(self._events)
             self.now_s = max(self.now_s, at_s)
+            number, sum_s = number + 1, sum_s + self.now_s - from_s
             event()
-        self.now_s = to_s
-        if self.shortages and min(self.shortages.values()) <= to_s:
-            self.shortages = {pool: until for pool, until in self.shortages.items() if until > to_s}
+        self.now_s = from_s + sum_s / number if to_the_mean and number else to_s
+        if self.shortages and min(self.shortages.values()) <= self.now_s:
+            self.shortages = {pool: until for pool, until in self.shortages.items() if until > self.now_s}
 
     # -- what happens by itself --
 
