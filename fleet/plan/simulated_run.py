@@ -74,7 +74,7 @@ class RunTerms:
     steps_s: tuple[float, float] = (FIRST_STEP_S, LONGEST_STEP_S)
     """How far time goes at once where nothing falls due: at first, and at most."""
     least_part: float = 0.0
-    """Of the time since the beginning: how far time goes at least, so that what happens within it is seen at once."""
+    """Of the time since the beginning: what happens within it is seen at once, at the mean of its instants."""
     to_come: Sequence[tuple[float, Job]] = ()
     """Jobs that arrive in the run, and when (epoch s)."""
 

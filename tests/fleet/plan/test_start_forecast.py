@@ -68,7 +68,7 @@ def test_short_runs_after_each_other_take_no_longer_because_a_future_is_looked_a
     while forecaster.left:
         forecaster.step()
     last = forecaster.forecast.estimate(f"uid-w{waiting - 1:02}")
-    assert last.p50_s == pytest.approx(NOW + waiting * run_s, rel=0, abs=0.05 * waiting * run_s)
+    assert last.p50_s == pytest.approx(NOW + waiting * run_s, rel=0, abs=0.01 * waiting * run_s)
 
 
 def test_nobody_knows_where_nothing_tells_and_it_is_said_who_is_in_the_way() -> None:
