@@ -74,7 +74,7 @@ class RunTerms:
     steps_s: tuple[float, float] = (FIRST_STEP_S, LONGEST_STEP_S)
     """How far time goes at once where nothing falls due: at first, and at most."""
     least_part: float = 0.0
-    """Of the time since the beginning: how far time goes at least, so that what happens within it is seen at once."""
+    """Of the time since the beginning: what happens within it is seen at once, at the mean of its instants."""
     to_come: Sequence[tuple[float, Job]] = ()
     """Jobs that arrive in the run, and when (epoch s)."""
 
@@ -110,7 +110,7 @@ def played(fleet: Fleet, snapshot: Snapshot, terms: RunTerms) -> Iterator[Simula
         at_once_s = min(terms.least_part * since_s, MOVING_S if anything_moves(model.snapshot()) else inf)
         to_s = min(max(_next_turn_s(fleet, model, step_s), model.now_s + at_once_s), until_s)
         step_s = min(step_s * 1.5, max(longest_s, LONGEST_PART * since_s)) if to_s < model.next_s else first_s
-        model.advance(to_s)
+        model.advance(to_s, to_the_mean=terms.least_part > 0)
     else:
         run.given_up_after_s = model.now_s - snapshot.now_s
     run.end = model.snapshot()

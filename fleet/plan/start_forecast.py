@@ -30,8 +30,10 @@ HORIZON_S: Final = 7 * 86_400.0
 MOST_TURNS: Final = 1_500
 """Turns of all deciders in one future; what has not started by then starts later than is foreseen."""
 LEAST_PART: Final = 1 / 25
-"""What happens within this part of the time since the forecast was made is decided on at once: a start is foreseen too
-late by so much of its wait at most, and a future of a large fleet takes some hundred turns instead of thousands."""
+"""What happens within this part of the time since the forecast was made is decided on at once, at the mean of its
+instants: a future of a large fleet takes some hundred turns instead of thousands, and starts are foreseen too early by
+so much of their wait at most, or too late. At the end of that time each run would take so much longer, and a queue of
+short ones a fifth longer than it does."""
 WORK_AT_ONCE: Final = 400
 """Gangs times turns that are played before whoever plays may pause; one turn at least."""
 MOST_WORK: Final = 2_000_000

@@ -9,6 +9,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -220,15 +221,17 @@ class ClusterModel:
         """Returns when something happens by itself next; inf = nothing will."""
         return self._events[0][0] if self._events else inf
 
-    def advance(self, to_s: float) -> None:
-        """Lets time pass until `to_s`, with all that happens by itself meanwhile."""
+    def advance(self, to_s: float, *, to_the_mean: bool = False) -> None:
+        """Lets all happen that does until `to_s`; then it is so late, or as late as things happened in the mean."""
+        from_s, after_s = self.now_s, list[float]()
         while self._events and self._events[0][0] <= to_s:
             at_s, _, event = heappop(self._events)
             self.now_s = max(self.now_s, at_s)
+            after_s.append(self.now_s - from_s)
             event()
-        self.now_s = to_s
-        if self.shortages and min(self.shortages.values()) <= to_s:
-            self.shortages = {pool: until for pool, until in self.shortages.items() if until > to_s}
+        self.now_s = from_s + fmean(after_s) if to_the_mean and after_s else to_s
+        if self.shortages and min(self.shortages.values()) <= self.now_s:
+            self.shortages = {pool: until for pool, until in self.shortages.items() if until > self.now_s}
 
     # -- what happens by itself --
 
@@ -263,7 +266,8 @@ class ClusterModel:
         if claim is None or machine is None or machine.gone:
             return
         known = self.node_of(machine.id)
-        template = self._born.get(name) or self._template(claim.node_pool)
+        pool = self.fleet.node_pools.get(claim.node_pool)
+        template = self._born.get(name) or (pool.spec.template if pool else NodeTemplate())
         passing = {taint.key for taint in claim.startup_taints_by(template)}
         if known is not None:
             kept = tuple(taint for taint in known.taints if taint.key not in passing and not is_ephemeral(taint))
@@ -272,10 +276,6 @@ class ClusterModel:
         else:
             born = born_node(self._seen.catalog, claim, machine, (*template.taints, UNREGISTERED), self.now_s)
             self.put_node(born.name, born)
-
-    def _template(self, pool: str) -> NodeTemplate:
-        found = self.fleet.node_pools.get(pool)
-        return found.spec.template if found else NodeTemplate()
 
     def recuts(self, node: str, at_s: float) -> None:
         """Lets a node offer the GPUs of the layout that its label names."""

@@ -55,6 +55,22 @@ def test_learned_run_times_give_a_spread_and_the_time_that_has_passed_counts() -
     assert "same queue and size" in found.basis
 
 
+@pytest.mark.parametrize(("run_s", "waiting"), [(300.0, 30), (1200.0, 20), (7200.0, 8)])
+def test_short_runs_after_each_other_take_no_longer_because_a_future_is_looked_at_seldom(
+    run_s: float, waiting: int
+) -> None:
+    """What happens within a part of the time since was seen at its end: each run was longer by that."""
+    world = full(expected_run_s=900.0 + run_s, pods_ready=True, admitted_at_s=NOW - 900)
+    world.waits(gang("second", expected_run_s=run_s, created_s=NOW - 600))
+    for number in range(1, waiting):
+        world.waits(gang(f"w{number:02}", created_s=NOW - 500 + number, expected_run_s=run_s))
+    forecaster = StartForecaster(world.fleet, world.snapshot(), RunTimes(), PastArrivals(), futures=1)
+    while forecaster.left:
+        forecaster.step()
+    last = forecaster.forecast.estimate(f"uid-w{waiting - 1:02}")
+    assert last.p50_s == pytest.approx(NOW + waiting * run_s, rel=0, abs=0.01 * waiting * run_s)
+
+
 def test_nobody_knows_where_nothing_tells_and_it_is_said_who_is_in_the_way() -> None:
     world = full()
     found = forecast_starts(world.fleet, world.snapshot(), RunTimes()).estimate("uid-second")
