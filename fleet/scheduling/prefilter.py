@@ -321,8 +321,8 @@ def _launched_for(before: _Launched, changes: TableChanges[Claim]) -> _Launched:
 
 def uncut(snapshot: Snapshot, gang: Gang) -> Refusal | None:
     """Returns why no GPUs can be cut for a gang now: it may use slices that stand, and none are bought for it."""
-    found = snapshot.refused.get(LAYOUTS) if any(map(_has_slices, gang.pod_sets)) else None
-    return None if found is None else Refusal(Reason.WRITE_REFUSED, found.message)
+    found = snapshot.refused.get(LAYOUTS)
+    return Refusal(Reason.WRITE_REFUSED, found.message) if found and any(map(_has_slices, gang.pod_sets)) else None
 
 
 def _cut(case: _Candidate) -> Refusal | None:
