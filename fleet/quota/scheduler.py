@@ -242,7 +242,7 @@ class AdmissionScheduler(Nominator):
         """
         if self.mover is None or not self.queues[workload.queue].preemption.moves:
             return False
-        return self.mover.compares(workload, plain.given) or bool(self.mover.instead_of_buying(workload, plain.given))
+        return self.mover.compares(workload, plain.given)
 
     def _next(self, overdue: list[Workload], closed: frozenset[str]) -> list[Workload]:
         """Returns whom to decide next: who is moved, whom others were evicted for, the `overdue`, and then all heads.

@@ -4,7 +4,7 @@ A machine is owned by the first admitted gang with pods on it: its claim belongs
 gangs with pods on it wait for it as for any machine that is being launched.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -15,7 +15,7 @@ from fleet.nodeclaims.launch import WrittenClaims
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.cluster_state import PODS, NodeAssignment, planned_slot
+from fleet.placement.cluster_state import PODS, NodeAssignment, lacks, planned_slot
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.scheduling.basket import (
@@ -272,10 +272,11 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
     """Writes into every claim which pods the machine is for, and the next best instance type with its price."""
     mine = {uid: machines.placed[uid] for uid in gangs}
     needs = {PodSetOfGang(uid, it.pod_set.name): it for uid, placed in mine.items() for it in placed.needs}
-    pods: dict[str, Counter[PodSetOfGang]] = {}
+    pods: defaultdict[str, dict[PodSetOfGang, int]] = defaultdict(dict)
     for uid, placed in mine.items():
         for assignment in placed.plan.assignments:
-            pods.setdefault(assignment.slot.claim, Counter())[PodSetOfGang(uid, assignment.pod_set)] += assignment.count
+            there, member = pods[assignment.slot.claim], PodSetOfGang(uid, assignment.pod_set)
+            there[member] = there.get(member, 0) + assignment.count
     next_best: dict[object, str] = {}
     for placed in mine.values():
         told = {}
@@ -291,9 +292,10 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
 
 def _pods_by_shape(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozenset[tuple[Hashable, int]]:
     """Returns how many pods of each shape stand on a machine, whichever gang they belong to."""
-    found: Counter[Hashable] = Counter()
+    found: dict[Hashable, int] = {}
     for member, count in machine.pods.items():
-        found[needs[member].asks] += count
+        asks = needs[member].asks
+        found[asks] = found.get(asks, 0) + count
     return frozenset(found.items())
 
 
@@ -345,7 +347,7 @@ def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply
             other.zone == offer.zone
             and other.capacity_type in capacity_types
             and other.instance_type.name != offer.instance_type.name
-            and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
+            and not lacks(offering.allocatable, total.items())
             and not (shortages and other.pool_key in shortages)
             and not left.bound_to(offering)
             and all(admits(it.pod_set, it.tolerations, offering.labels, offering.taints) for it in pods)
