@@ -121,8 +121,8 @@ def progress(plan: PlacementPlan, claims: Mapping[str, Claim]) -> tuple[GangStat
         machines = len({assignment.slot.name for assignment in plan.assignments})
         return GangState.ADMITTED, Reason.ADMITTED, f"placed on {counted(machines, 'machine')}"
     parts = [
-        f"{count} x {offer.instance_type.name} ({offer.capacity_type}, {offer.zone})"
-        for count, offer in ((purchase.count, purchase.offering.offer) for purchase in plan.purchases)
+        f"{bought.count} x {(offer := bought.offering.offer).instance_type.name} ({offer.capacity_type}, {offer.zone})"
+        for bought in plan.purchases
     ]
     if plan.recuts:
         parts.append(f"a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")

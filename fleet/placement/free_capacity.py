@@ -124,13 +124,11 @@ class FreeCapacity:
         there = (of_label[section] for section in self._sections() if section in of_label)
         return [of_section[self.value] for of_section in there if self.value in of_section]
 
-    def kept_for_nobody(self, *, standing: bool) -> list["SlotBuckets"]:
-        """The slots with room that any gang may use: those that stay, then those that are to leave."""
-        of_all, found = self.index.sections(self.state, ANYWHERE), list[SlotBuckets]()
-        for leaving in (False, True):  # asked for each pod: a generator takes longer than all of it
-            if (there := of_all.get((standing, leaving, ANYBODY))) and there[""].total:
-                found.append(there[""])
-        return found
+    def kept_for_nobody(self) -> list[tuple[Section, "SlotBuckets"]]:
+        """The slots with room that any gang may use: what stands before the rest, and last what is to leave."""
+        of_all = self.index.sections(self.state, ANYWHERE)
+        found = [(section, there[""]) for section, there in of_all.items() if not section[2] and there[""].total]
+        return sorted(found, key=lambda it: (not it[0][0], it[0][1])) if len(found) > 1 else found
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""

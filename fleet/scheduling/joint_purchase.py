@@ -194,8 +194,9 @@ def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) 
     """
     if placed.ordinary:
         return frozenset()
-    if any(caps.keys(need.pod_set) for need in placed.needs):
-        return frozenset({labels.ZONE, labels.INSTANCE_GPU_NAME})
+    for need in placed.needs:
+        if caps.keys(need.pod_set):
+            return frozenset({labels.ZONE, labels.INSTANCE_GPU_NAME})
     return frozenset({labels.ZONE}) if _zone_is_decided(placed, bought) else frozenset()
 
 
@@ -244,13 +245,14 @@ def _commit(
     for machine in bought:
         owned.setdefault(machine.owner, []).append(machine)
     for uid, mine in sorted(owned.items(), key=lambda it: order[it[0]]):
-        mine.sort(key=lambda it: it.offering.key)
+        if len(mine) > 1:
+            mine.sort(key=lambda it: it.offering.key)
         lots: dict[OfferingKey, list[Offering]] = {}
         for it in mine:
             lots.setdefault(it.offering.key, []).append(it.offering)
         plan = PlacementPlan(purchases=tuple([PlannedNodeClaims(lot[-1], len(lot)) for lot in lots.values()]))
         claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary)
-        by_claim = dict(zip(claims.names.values(), (it.offering for it in mine), strict=True))  # both by offering
+        by_claim = dict(zip(claims.names.values(), [it.offering for it in mine], strict=True))  # both by offering
         for claim, machine in zip(by_claim, mine, strict=True):
             slot = planned_slot(machine.offering, f"{slots}/{claim}", room=machine.offering.flexible_room)
             slot.claim = claim
