@@ -104,7 +104,7 @@ def deactivated(gang: Gang) -> Refusal | None:
 
 def missing_words(gang: Gang, starting: int) -> str:
     """Returns what a sentence on the start of a gang adds where so many pods start, and not all that it still needs."""
-    fewer = sum(pods.count for pods in gang.pod_sets) - sum(gang.reclaimable.values()) - starting
+    fewer = sum([pods.count for pods in gang.pod_sets]) - sum(gang.reclaimable.values()) - starting
     if fewer <= 0:
         return ""
     if any(pods.core is not None for pods in gang.pod_sets):

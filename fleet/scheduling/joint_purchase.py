@@ -59,7 +59,7 @@ def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purch
     found = purchase_unplanned(lines, alone_usd_h, machines.planner.capacity, effort, caps.capacity)
     if found is None:
         return None
-    _commit(machines, gangs, found.machines, "claim")
+    _commit(machines, gangs, found.machines, on_state=True)
     return BoughtApart(frozenset(gangs), found.tally)
 
 
@@ -93,8 +93,8 @@ def buy_together(
     effort = _EFFORTS[purchases]
     found = purchase_together(lines, planned_claims, machines.planner.capacity, effort, caps.capacity)
     if found.machines and not any(_placed_by_topology(gangs, line) for line in lines):
-        _cancel(machines, gangs, planned_claims)
-        _commit(machines, gangs, found.machines)
+        machines.planner.capacity.give_back(planned_claims)
+        _commit(machines, gangs, found.machines, on_state=False)  # all have their places: nobody asks it any more
     _write_purposes(machines, gangs, names)
     return found.tally
 
@@ -117,12 +117,13 @@ def _exchangeable(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> dict[s
 
 def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[str]:
     """Yields the gangs that no programme knows all about: also those of several sets that share a host with others."""
-    groups = {uid: found for uid, it in placed.items() if (found := _gathered(it, caps))}
+    groups = {uid: found for uid, it in placed.items() if caps.some_gather and (found := _gathered(it, caps))}
     sharing = Counter(chain.from_iterable(groups.values()))
     shared = {group for group, gangs in sharing.items() if gangs > 1}
     for uid, it in placed.items():
         torn = len(it.needs) > 1 and not shared.isdisjoint(groups.get(uid, ()))
-        if torn or not it.needs or any(caps.stays(need.pod_set) or _by_nvlink(need) for need in it.needs):
+        free = [need for need in it.needs if not (caps.stays(need.pod_set) or _by_nvlink(need))]
+        if torn or not free or len(free) < len(it.needs):
             yield uid
 
 
@@ -221,21 +222,13 @@ def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> 
     return line.need.pod_set.wishes and not gangs[line.member.gang].plan.purchases
 
 
-def _cancel(
-    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], planned_claims: Sequence[PlannedNodeClaims]
-) -> None:
-    """Gives back the machines that were planned gang by gang; assignments to other machines stay."""
-    for placed in gangs.values():
-        for claim in placed.bought:
-            machines.state.close(f"claim/{claim}")
-    for planned in planned_claims:
-        machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, -planned.count)
-
-
 def _commit(
-    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine], slots: str = "together"
+    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine], *, on_state: bool
 ) -> None:
-    """Takes the chosen machines: opens their slots and claims, deducts them from the limits, assigns the pods."""
+    """Takes the chosen machines: opens their claims, deducts them from the limits, assigns the pods.
+
+    Assignments to other machines stay. `on_state`: the cluster state has the machines, too, with these pods on them.
+    """
     order = {uid: number for number, uid in enumerate(gangs)}
     given_up = {claim for placed in gangs.values() for claim in placed.bought}
     assignments = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
@@ -254,14 +247,15 @@ def _commit(
         claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary)
         by_claim = dict(zip(claims.names.values(), [it.offering for it in mine], strict=True))  # both by offering
         for claim, machine in zip(by_claim, mine, strict=True):
-            slot = planned_slot(machine.offering, f"{slots}/{claim}", room=machine.offering.flexible_room)
+            slot = planned_slot(machine.offering, f"claim/{claim}", room=machine.offering.flexible_room)
             slot.claim = claim
-            machines.state.add(slot)
+            if on_state:
+                machines.state.add(slot)
             for member, count in machine.pods.items():
-                machines.state.place(slot, pod_sets[member], count)
+                if on_state:
+                    machines.state.place(slot, pod_sets[member], count)
                 assignments[member.gang].append(NodeAssignment(member.pod_set, slot, count))
-        for planned in plan.purchases:
-            machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, planned.count)
+        machines.planner.capacity.spend(plan.purchases)
         written[uid] = plan.purchases, claims, by_claim
     nothing: tuple[tuple[PlannedNodeClaims, ...], WrittenClaims, dict[str, Offering]] = (), WrittenClaims(), {}
     for uid, placed in gangs.items():

@@ -289,7 +289,7 @@ class ClusterBackend:
         shared = (
             () if plan.busy else [it.slot for it in plan.assignments if it.slot.name.startswith(("claim/", "recut/"))]
         )
-        pins = plan.pins() if any(slot.node for slot in shared) else None
+        pins = plan.pins() if [it for it in shared if it.node] else None
         self.placed[uid] = PlacedGang(plan, claims, needs, offerings, ordinary, pins)
         self.planner.settle(uid)
         self._share_rest(shared)
