@@ -244,7 +244,7 @@ class Offerings:
                 left = dict(left)
                 for resource, amount in (*daemon.requests.items(), ("pods", 1)):
                     left[resource] = left.get(resource, 0) - amount
-        closes_at_s = closes_s(pool, offer.reservation)
+        closes_at_s = inf if offer.reservation is None else closes_s(pool, offer.reservation)
         return Offering(
             *(pool, offer, one.layout, left, node_labels, pool.spec.template.taints, born_with, one.rank, closes_at_s),
             devices=one.devices,

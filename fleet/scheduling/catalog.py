@@ -185,7 +185,7 @@ class OfferingCatalog:
         """Returns what a machine has for pods, caps and limits: one object for offerings that differ by zone alone."""
         offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
         machine, usd_h = offering.offer.instance_type, offering.offer.price_usd_h
-        alike = id(offered), id(machine), offering.pool.name, usd_h
+        alike = id(offered), id(machine), id(offering.pool), usd_h
         if (room := self._rooms.get(alike)) is None:
             room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
             limited = self.supply.headroom[offering.pool.name].resources
