@@ -236,9 +236,6 @@ class GangState(StrEnum):
     FINISHED = "Finished"
 
 
-_HOLDING: Final = frozenset({GangState.RESERVED, GangState.ADMITTED, GangState.EVICTING})
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Pin:
     """A `Pin` puts `count` pods of a pod set on one node, or on the machine of `claim` until it has joined.
@@ -422,7 +419,7 @@ class Gang:
     @property
     def holds_capacity(self) -> bool:
         """Returns whether quota and places are charged to the gang."""
-        return self.state in _HOLDING
+        return self.state not in (GangState.PENDING, GangState.FINISHED)
 
     def ran_s(self, now_s: float) -> float:
         """Returns how long (s) the gang has been admitted, over all its runs."""
