@@ -206,7 +206,7 @@ def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Sequen
             return [key for key in changed if key in now] + gone if gone else changed
         return [key for key in written if now.get(key) is not before.get(key)]
     changed = list(compress(now, map(is_not, now.values(), map(before.get, now))))  # thousands of keys, often
-    there = len(before) + sum(key not in before for key in changed)
+    there = len(before) + len([key for key in changed if key not in before])
     return changed if there == len(now) else changed + sorted(before.keys() - now.keys())
 
 

@@ -104,7 +104,7 @@ def deactivated(gang: Gang) -> Refusal | None:
 
 def missing_words(gang: Gang, starting: int) -> str:
     """Returns what a sentence on the start of a gang adds where so many pods start, and not all that it still needs."""
-    fewer = sum(pods.count for pods in gang.pod_sets) - sum(gang.reclaimable.values()) - starting
+    fewer = sum([pods.count for pods in gang.pod_sets]) - sum(gang.reclaimable.values()) - starting
     if fewer <= 0:
         return ""
     if any(pods.core is not None for pods in gang.pod_sets):
@@ -121,8 +121,8 @@ def progress(plan: PlacementPlan, claims: Mapping[str, Claim]) -> tuple[GangStat
         machines = len({assignment.slot.name for assignment in plan.assignments})
         return GangState.ADMITTED, Reason.ADMITTED, f"placed on {counted(machines, 'machine')}"
     parts = [
-        f"{count} x {offer.instance_type.name} ({offer.capacity_type}, {offer.zone})"
-        for count, offer in ((purchase.count, purchase.offering.offer) for purchase in plan.purchases)
+        f"{bought.count} x {(offer := bought.offering.offer).instance_type.name} ({offer.capacity_type}, {offer.zone})"
+        for bought in plan.purchases
     ]
     if plan.recuts:
         parts.append(f"a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")

@@ -66,9 +66,10 @@ def write_claims(
     wanted = [(*lot.offering.key, lot.count) for lot in plan.purchases]
     digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}/{wanted!r}".encode()).hexdigest()[:10]
     names: dict[tuple[int, int], str] = {}
-    for index, number, lot in _machines(plan):
-        names[index, number] = f"{lot.offering.pool.name[:40]}-{digest}-{len(names)}"
-
+    for index, lot in enumerate(plan.purchases):
+        prefix = f"{lot.offering.pool.name[:40]}-{digest}-"
+        for number in range(lot.count):
+            names[index, number] = f"{prefix}{len(names)}"
     return WrittenClaims(names, partial(_write, plan, names, digest, now_s, gang, replaces, purpose))
 
 

@@ -6,6 +6,7 @@ layout and without what DaemonSets take, and the labels and taints that the node
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
@@ -122,13 +123,13 @@ class Offerings:
     def zones(self, pool: NodePool) -> frozenset[str]:
         """Returns the zones in which the pool can buy."""
         if pool.name not in self._zones:
-            self._zones[pool.name] = frozenset(offering.offer.zone for offering in self.of(pool))
+            self._zones[pool.name] = frozenset([offering.offer.zone for offering in self.of(pool)])
         return self._zones[pool.name]
 
     def resources(self, pool: NodePool) -> frozenset[str]:
         """Returns every resource that some machine of the pool has for pods."""
         if pool.name not in self._resources:
-            self._resources[pool.name] = frozenset(name for it in self.of(pool) for name in it.allocatable)
+            self._resources[pool.name] = frozenset(chain.from_iterable([it.allocatable for it in self.of(pool)]))
         return self._resources[pool.name]
 
     def _build(self, pool: NodePool) -> Iterator[Offering]:
@@ -244,7 +245,7 @@ class Offerings:
                 left = dict(left)
                 for resource, amount in (*daemon.requests.items(), ("pods", 1)):
                     left[resource] = left.get(resource, 0) - amount
-        closes_at_s = closes_s(pool, offer.reservation)
+        closes_at_s = inf if offer.reservation is None else closes_s(pool, offer.reservation)
         return Offering(
             *(pool, offer, one.layout, left, node_labels, pool.spec.template.taints, born_with, one.rank, closes_at_s),
             devices=one.devices,

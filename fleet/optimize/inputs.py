@@ -76,11 +76,10 @@ class SolverEffort:
 
 def check_names(what: str, names: Iterable[str]) -> None:
     """Raises `InvalidProblem` where a name comes twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidProblem(f"two of the same name: {what} {name}")
-        seen.add(name)
+    every = list(names)
+    if len(set(every)) < len(every):
+        twice = next(name for number, name in enumerate(every) if name in every[:number])
+        raise InvalidProblem(f"two of the same name: {what} {twice}")
 
 
 def check_amounts(where: str, amounts: Mapping[str, int]) -> None:

@@ -86,8 +86,10 @@ class BuyableCapacity:
 
     def claims_by_amounts(self, need: Need) -> bool:
         """Whether amounts say all that the pods' claims ask of any machine that the need's pools offer."""
-        claims, allocator = need.pod_set.constraints.devices, device_allocator(self.offerings.index, NO_DEVICES)
-        return bool(claims) and all(allocator.by_amounts(machine, claims) for machine in self._offered_devices(need))
+        if not (claims := need.pod_set.constraints.devices):
+            return False
+        allocator = device_allocator(self.offerings.index, NO_DEVICES)
+        return all(allocator.by_amounts(machine, claims) for machine in self._offered_devices(need))
 
     def _offered_devices(self, need: Need) -> list[MachineDevices]:
         offered = (it.devices for pool in need.pools for it in self.offerings.of(pool) if it.devices is not None)

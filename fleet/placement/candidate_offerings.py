@@ -196,36 +196,33 @@ def _add(
     for zone, place in found.items():
         if (here := columns.zones.get(zone)) is None:
             continue
-        lasting, too_short = _lasting(need, pool, here, holds, index)
-        place.seen += len(lasting)
+        lasting, seen, too_short = _lasting(need, pool, here, holds, index)
+        place.seen += seen
         place.too_short |= too_short
-        place.pools.append((pool, tuple([it for it in lasting if it.fits])))
-        if lasting and flexible:
+        place.pools.append((pool, tuple(lasting)))
+        if seen and flexible:
             place.choice[pool.name] = every
 
 
 def _lasting(
     need: Need, pool: NodePool, here: OfferingColumns, holds: Sequence[int], index: Index
-) -> tuple[list[CandidateOffering], set[str]]:
-    """What of a pool in a zone pods may stand on, with how many each holds: perhaps none; and what ends too early."""
-    pods = need.pod_set
-    fits: Iterable[int] = map(holds.__getitem__, here.rooms)
+) -> tuple[list[CandidateOffering], int, set[str]]:
+    """What of a pool in a zone holds pods that may stand there; on how many they may; what ends too early for them."""
+    pods, picky = need.pod_set, need.pod_set.node_selector or need.pod_set.required_affinity
+    fits, seen, too_short = list(map(holds.__getitem__, here.rooms)), len(here.rooms), set[str]()
     if pods.constraints.devices:
         fits = [pods_on_one(index, it, pods) for it in here.offerings]
+    if picky or not here.all_last:
+        able = [not picky or selects(pods, it.labels) for it in here.offerings]
+        too_short = {str(it.offer.pool_key) for it in compress(here.offerings, able) if it.closes_s <= need.until_s}
+        able = [ok and it.closes_s > need.until_s for it, ok in zip(here.offerings, able, strict=True)]
+        fits, seen = [fit if ok else 0 for fit, ok in zip(fits, able, strict=True)], sum(able)
     rows: Iterable[tuple[object, ...]] = zip(
         *(here.offerings, fits, here.capacity_ranks, repeat(need.rank(pool))),
         *(here.usd_h, here.preferences, here.places),
         strict=False,
     )
-    if pods.node_selector or pods.required_affinity:
-        rows = compress(rows, [selects(pods, it.labels) for it in here.offerings])
-    found = list(map(_candidate, rows))
-    if here.all_last:
-        return found, set()
-    return (
-        [it for it in found if it.offering.closes_s > need.until_s],
-        {str(it.offering.offer.pool_key) for it in found if it.offering.closes_s <= need.until_s},
-    )
+    return list(map(_candidate, compress(rows, fits))), seen, too_short
 
 
 def pods_on_one(index: Index, offering: Offering, pods: PodSet) -> int:

@@ -153,7 +153,8 @@ def _company(leaders: Sequence[str], joined: Sequence[str], by_name: Mapping[str
 
 def stands_by_others(pods: PodSet) -> bool:
     """Returns whether pods have to stand on the machine of some pods."""
-    return any(term.topology_key == HOSTNAME for term in pods.constraints.affinity)
+    terms = pods.constraints.affinity
+    return bool(terms) and any(term.topology_key == HOSTNAME for term in terms)
 
 
 def follows_onto(pods: PodSet, other: PodSet) -> bool:

@@ -12,7 +12,7 @@ from itertools import islice, product
 from operator import itemgetter
 
 from fleet.offerings.offerings import Offering
-from fleet.placement.cluster_state import ANYBODY, ClusterState, NodeAssignment, NodeSlot, lacks
+from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeAssignment, NodeSlot, lacks
 from fleet.snapshot import PodSet
 from model.quantity import Resources
 
@@ -124,11 +124,11 @@ class FreeCapacity:
         there = (of_label[section] for section in self._sections() if section in of_label)
         return [of_section[self.value] for of_section in there if self.value in of_section]
 
-    def kept_for_nobody(self, *, standing: bool) -> list["SlotBuckets"]:
-        """The slots with room that any gang may use: those that stay, then those that are to leave."""
+    def kept_for_nobody(self) -> list[tuple[Section, "SlotBuckets"]]:
+        """The slots with room that any gang may use: what stands before the rest, and last what is to leave."""
         of_all = self.index.sections(self.state, ANYWHERE)
-        found = (of_all[it][""] for leaving in (False, True) if (it := (standing, leaving, ANYBODY)) in of_all)
-        return [buckets for buckets in found if buckets.total]
+        found = [(section, there[""]) for section, there in of_all.items() if not section[2] and there[""].total]
+        return sorted(found, key=lambda it: (not it[0][0], it[0][1])) if len(found) > 1 else found
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""
@@ -227,13 +227,13 @@ class PodClassIndex:
 
     def __init__(self, requests: Resources, accepts: Callable[[NodeSlot], bool], cost: SlotCost = no_cost) -> None:
         self._requests = requests
-        self._asked = sorted((it for it in requests.items() if it[1]), reverse=True)  # GPUs, of which there are fewest
+        self._asked = sorted((it for it in requests.items() if it[1]), reverse=True) or [(PODS, 1)]  # GPUs first
         self._accepts = accepts
         self._cost = cost
         self.outdated = False
         """Whether costs have changed since it was priced."""
         self._seen = (-1, 0)
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[NodeSlot, _Entry] = {}
         self._unsuited: dict[int, Offering] = {}
         """Those of which no machine will do, by identity."""
         self._buckets: dict[str, dict[Section, dict[str, SlotBuckets]]] = {ANYWHERE: {}}
@@ -271,12 +271,13 @@ class PodClassIndex:
             self._entries.clear()
             self._buckets = {label: {} for label in self._buckets}
             touched = list(state.slots.values())
-        known, asked, unsuited = self._entries, self._asked, self._unsuited
-        for slot in dict.fromkeys(touched):  # a what-if that was undone has touched each slot twice
-            if (entry := known.get(id(slot))) is not None:
+        known, unsuited, (scarce, least), *others = self._entries, self._unsuited, *self._asked
+        # A what-if that was undone has touched each slot twice; most that are bought for others are full.
+        for slot in [it for it in dict.fromkeys(touched) if it in known or it.free.get(scarce, 0) >= least]:
+            if (entry := known.get(slot)) is not None:
                 self._note(state, entry)
-            elif not (id(slot.offering) in unsuited or lacks(slot.free, asked)) and state.slots.get(slot.name) is slot:
-                self._begin(slot)  # most that are bought for others are full
+            elif not (id(slot.offering) in unsuited or lacks(slot.free, others)) and state.slots.get(slot.name) is slot:
+                self._begin(slot)
         self._seen = now
 
     def _begin(self, slot: NodeSlot) -> None:
@@ -286,13 +287,12 @@ class PodClassIndex:
             if not (suits := self._accepts(slot)) and slot.offering is not None:
                 self._unsuited[id(slot.offering)] = slot.offering
                 return
-            entry = _Entry(slot, slot.name, section, slot.changed, room if suits else 0, suits)
-            self._entries[id(slot)] = entry
+            entry = self._entries[slot] = _Entry(slot, slot.name, section, slot.changed, room if suits else 0, suits)
             self._move(entry, self._buckets, SlotBuckets.put)
 
     def _note(self, state: ClusterState, entry: _Entry) -> None:
         if state.slots.get((slot := entry.slot).name) is not slot:
-            self._move(self._entries.pop(id(slot)), self._buckets, SlotBuckets.drop)
+            self._move(self._entries.pop(slot), self._buckets, SlotBuckets.drop)
             return
         if entry.seen is slot.changed:
             return
@@ -313,8 +313,7 @@ class PodClassIndex:
         if not entry.room:
             return
         for label in labels:
-            value = entry.slot.labels.get(label, "")
-            if value or label == ANYWHERE:
+            if (value := entry.slot.labels.get(label, "")) or label == ANYWHERE:
                 of_section = self._buckets[label].setdefault(entry.section, {})
                 if value not in of_section:
                     of_section[value] = SlotBuckets(self._cost)
@@ -428,8 +427,7 @@ class _CostOrder:
         cost, count, rank_of = self._cost, self._count, self._rank_of
         came: dict[_Rank, tuple[_Rank, list[Entry]]] = {}
         for entry, room in entries:
-            kept, loss = cost(entry[1], count)
-            rank = kept, loss, room
+            rank = *cost(entry[1], count), room
             if rank not in came:
                 came[rank] = rank, []
             rank_of[entry[0]], alike = came[rank]  # one rank for all of them: memory that nobody has to look through

@@ -103,6 +103,11 @@ class MachineCaps:
         """Returns whether what pods ask, or what others ask of them, does not reduce to caps and domains."""
         return bool(self._staying) and self.neighbours.kind_of(pods) in self._staying
 
+    @property
+    def some_gather(self) -> bool:
+        """Returns whether any of the pods have to share a machine with others."""
+        return bool(self._gathering)
+
     def gathers(self, pods: PodSet) -> Hashable | None:
         """Returns what is equal for all pods that have to share one machine with these; None where they need not."""
         return self._gathering.get(self.neighbours.kind_of(pods)) if self._gathering else None

@@ -52,6 +52,8 @@ class PoolColumns:
     zones: Mapping[str, OfferingColumns]
     """Zone -> its offerings; "" = all."""
     _known: dict[tuple[str, int], Sequence[int]] = field(default_factory=dict)
+    _amounts: dict[str, Sequence[int]] = field(default_factory=dict)
+    """Resource -> how much of it each of the rooms has."""
 
     @classmethod
     def of(
@@ -96,9 +98,10 @@ class PoolColumns:
     def _times(self, resource: str, amount: int) -> Sequence[int]:
         """How many times each of the rooms has an amount: classes of pods ask for the same ones."""
         if (found := self._known.get((resource, amount))) is None:
-            found = [max(0, room.get(resource, 0)) // amount for room in self.rooms]
+            there = self._amounts.get(resource) or [max(0, room.get(resource, 0)) for room in self.rooms]
+            found = [it // amount for it in there]
             if len(self._known) >= _MOST_AMOUNTS:
                 self._known.clear()
             if any(found):  # pods may name anything: what nobody offers is not kept
-                self._known[resource, amount] = found
+                self._known[resource, amount], self._amounts[resource] = found, there
         return found

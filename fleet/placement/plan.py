@@ -138,7 +138,7 @@ class PlacementPlan:
     @property
     def busy(self) -> bool:
         """Whether a machine that it cuts is being written, so that it cannot begin in this pass."""
-        return any(recut.busy for recut in self.recuts)
+        return bool(self.recuts) and any(recut.busy for recut in self.recuts)
 
     @property
     def ready(self) -> bool:

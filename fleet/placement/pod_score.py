@@ -65,8 +65,9 @@ def pod_score(neighbours: Neighbours, pod_set: PodSet) -> PodScore | None:
 
 def prefers(constraints: PodConstraints) -> bool:
     """Returns whether pods would rather stand somewhere than elsewhere."""
-    soft = any(not constraint.hard for constraint in constraints.spread)
-    return bool(soft or constraints.preferred_nodes or constraints.preferred_pods)
+    if constraints.preferred_nodes or constraints.preferred_pods:
+        return True
+    return bool(constraints.spread) and any(not constraint.hard for constraint in constraints.spread)
 
 
 def _nodes(preferred: Sequence[PreferredNodes]) -> Rating:

@@ -316,7 +316,7 @@ class Nominator:
 
 def about(workload: Workload) -> concerning:
     """Returns a fence: an exception raised inside it is attributed to the gang of this workload."""
-    return concerning(gang_subject(whole(workload.uid)))
+    return concerning(lambda: gang_subject(whole(workload.uid)))
 
 
 def ends_before(workload: Workload, now_s: float, reservations: Sequence[BackfillReservation]) -> bool:

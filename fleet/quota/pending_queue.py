@@ -12,7 +12,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 from fleet.quota.workload import Workload
 
@@ -144,12 +144,18 @@ class PendingQueue:
 
     def _take(self, local: str) -> Workload:
         """Takes the workload that `_peek` has just found out of the queue."""
-        shape = self._unlist(local)
+        heads = self._heads[local]
+        position, shape = heads[0]
         row = self._rows[local, shape]
         _, workload = row.popleft()
         del self._waiting[workload.uid]
-        if (following := self._first(row)) is not None:
-            self._list(local, following[0], shape)
+        self._listed.discard(position[1])
+        following = self._first(row)
+        if following is None or following[0][1] in self._listed:
+            heappop(heads)
+        else:
+            self._listed.add(following[0][1])
+            heapreplace(heads, (following[0], shape))
         return workload
 
     def _list(self, local: str, position: QueuePosition, shape: Hashable) -> None:

@@ -87,7 +87,7 @@ class Mover(Protocol):
         """Returns whom to move for a workload that has quota and no place; empty where nobody helps."""
 
     def compares(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
-        """Returns whether `instead_of_buying` may look for somebody to move; False is certain."""
+        """Returns whether `instead_of_buying` may look for somebody to move; else it has been asked with that."""
 
     def rests(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether `instead_of_buying` has nothing to look for, and nothing to say, as things stand."""

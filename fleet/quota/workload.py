@@ -94,7 +94,7 @@ class Workload:
                 self.choice,
                 self.bounded,
             )
-            pods = (_shape_of(pod_set, by_labels=self.repelled) for pod_set in self.pod_sets)
+            pods = [_shape_of(pod_set, by_labels=self.repelled) for pod_set in self.pod_sets]
             self._shape = (*parts, *pods)
         return self._shape
 

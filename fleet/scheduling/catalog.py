@@ -172,20 +172,20 @@ class OfferingCatalog:
 
     def _chosen(self, offering: Offering, choice: str) -> str:
         """Returns the name of the kind of an offering of which `choice` tells what part may be filled; enters it."""
-        name = "/".join(map(str, offering.key)) + choice
+        name = _NAME % offering.key + choice
         if name not in self.kinds:
             self.kinds[name], self.offerings[name] = self._kind(offering, choice), offering
         return name
 
     def _kind(self, offering: Offering, choice: str = "") -> MachineKind:
-        name = "/".join(map(str, offering.key)) + choice
+        name = _NAME % offering.key + choice
         return MachineKind(name, self.supply.expected_usd_h(offering.offer), self._room(offering))
 
     def _room(self, offering: Offering) -> Resources:
         """Returns what a machine has for pods, caps and limits: one object for offerings that differ by zone alone."""
         offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
         machine, usd_h = offering.offer.instance_type, offering.offer.price_usd_h
-        alike = id(offered), id(machine), offering.pool.name, usd_h
+        alike = id(offered), id(machine), id(offering.pool), usd_h
         if (room := self._rooms.get(alike)) is None:
             room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
             limited = self.supply.headroom[offering.pool.name].resources
@@ -241,6 +241,8 @@ class OfferingCatalog:
 
 
 _FIRST = {CPU: 0, "memory": 1}
+_NAME = "/".join(["%s"] * 8)
+"""Of a kind of machines, by the key of its offering."""
 
 
 def tier_of(offering: Offering) -> Tier:

@@ -364,7 +364,7 @@ class AdmissionPass:
         placed, now = self.backend.placed[gang.uid], self.snapshot.now_s
         plan = placed.plan
         state, reason, message = progress(plan, self.snapshot.claims)
-        message += missing_words(gang, sum(it.count for it in holder.given))
+        message += missing_words(gang, sum([it.count for it in holder.given]))
         message += _clause(self.mover.compared.get(gang.uid, ""))
         flavors = {one.name: self.backend.planner.flavors_of(holder.workload, one) for one in holder.given}
         if state is GangState.ADMITTED and (checks := open_checks(self.fleet, gang, flavors)):

@@ -353,11 +353,11 @@ def _best_for_one(free: FreeCapacity, gang: str) -> NodeSlot | None:
     """Returns the slot for one pod that stands anywhere; None where there is no room."""
     if free.keeps(gang):
         return next(best_first((*standing(free, gang), free.among(gang, standing=False))), None)
-    if there := free.kept_for_nobody(standing=True):
-        return next(there[0].best(1))[2]
-    coming = free.kept_for_nobody(standing=False)
-    if len(coming) < 2:
-        return next(coming[0].best(1))[2] if coming else None
+    if not (there := free.kept_for_nobody()):
+        return None
+    (stands, _, _), first = there[0]
+    if stands or len(there) == 1:
+        return next(first.best(1))[2]
     return next(best_first((free.among(gang, standing=False),)))
 
 

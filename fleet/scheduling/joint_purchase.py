@@ -4,7 +4,7 @@ A machine is owned by the first admitted gang with pods on it: its claim belongs
 gangs with pods on it wait for it as for any machine that is being launched.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -15,7 +15,7 @@ from fleet.nodeclaims.launch import WrittenClaims
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.cluster_state import PODS, NodeAssignment, planned_slot
+from fleet.placement.cluster_state import PODS, NodeAssignment, lacks, planned_slot
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.placement.volume_filter import attaches
@@ -60,7 +60,7 @@ def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purch
     found = purchase_unplanned(lines, alone_usd_h, machines.planner.capacity, effort, caps.capacity)
     if found is None or not _all_attached(machines, found.machines, lines):
         return None
-    _commit(machines, gangs, found.machines, "claim")
+    _commit(machines, gangs, found.machines, on_state=True)
     return BoughtApart(frozenset(gangs), found.tally)
 
 
@@ -95,8 +95,8 @@ def buy_together(
     found = purchase_together(lines, planned_claims, machines.planner.capacity, effort, caps.capacity)
     kept = any(_placed_by_topology(gangs, line) for line in lines) or not _all_attached(machines, found.machines, lines)
     if found.machines and not kept:
-        _cancel(machines, gangs, planned_claims)
-        _commit(machines, gangs, found.machines)
+        machines.planner.capacity.give_back(planned_claims)
+        _commit(machines, gangs, found.machines, on_state=False)  # all have their places: nobody asks it any more
     _write_purposes(machines, gangs, names)
     return found.tally
 
@@ -119,12 +119,13 @@ def _exchangeable(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> dict[s
 
 def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[str]:
     """Yields the gangs that no programme knows all about: also those of several sets that share a host with others."""
-    groups = {uid: found for uid, it in placed.items() if (found := _gathered(it, caps))}
+    groups = {uid: found for uid, it in placed.items() if caps.some_gather and (found := _gathered(it, caps))}
     sharing = Counter(chain.from_iterable(groups.values()))
     shared = {group for group, gangs in sharing.items() if gangs > 1}
     for uid, it in placed.items():
         torn = len(it.needs) > 1 and not shared.isdisjoint(groups.get(uid, ()))
-        if torn or not it.needs or any(caps.stays(need.pod_set) or _by_nvlink(need) for need in it.needs):
+        free = [need for need in it.needs if not (caps.stays(need.pod_set) or _by_nvlink(need))]
+        if torn or not free or len(free) < len(it.needs):
             yield uid
 
 
@@ -196,8 +197,9 @@ def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) 
     """
     if placed.ordinary:
         return frozenset()
-    if any(caps.keys(need.pod_set) for need in placed.needs):
-        return frozenset({labels.ZONE, labels.INSTANCE_GPU_NAME})
+    for need in placed.needs:
+        if caps.keys(need.pod_set):
+            return frozenset({labels.ZONE, labels.INSTANCE_GPU_NAME})
     return frozenset({labels.ZONE}) if _zone_is_decided(placed, bought) else frozenset()
 
 
@@ -231,21 +233,13 @@ def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> 
     return line.need.pod_set.wishes and not gangs[line.member.gang].plan.purchases
 
 
-def _cancel(
-    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], planned_claims: Sequence[PlannedNodeClaims]
-) -> None:
-    """Gives back the machines that were planned gang by gang; assignments to other machines stay."""
-    for placed in gangs.values():
-        for claim in placed.bought:
-            machines.state.close(f"claim/{claim}")
-    for planned in planned_claims:
-        machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, -planned.count)
-
-
 def _commit(
-    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine], slots: str = "together"
+    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine], *, on_state: bool
 ) -> None:
-    """Takes the chosen machines: opens their slots and claims, deducts them from the limits, assigns the pods."""
+    """Takes the chosen machines: opens their claims, deducts them from the limits, assigns the pods.
+
+    Assignments to other machines stay. `on_state`: the cluster state has the machines, too, with these pods on them.
+    """
     order = {uid: number for number, uid in enumerate(gangs)}
     given_up = {claim for placed in gangs.values() for claim in placed.bought}
     assignments = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
@@ -255,22 +249,24 @@ def _commit(
     for machine in bought:
         owned.setdefault(machine.owner, []).append(machine)
     for uid, mine in sorted(owned.items(), key=lambda it: order[it[0]]):
-        mine.sort(key=lambda it: it.offering.key)
+        if len(mine) > 1:
+            mine.sort(key=lambda it: it.offering.key)
         lots: dict[OfferingKey, list[Offering]] = {}
         for it in mine:
             lots.setdefault(it.offering.key, []).append(it.offering)
         plan = PlacementPlan(purchases=tuple([PlannedNodeClaims(lot[-1], len(lot)) for lot in lots.values()]))
         claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary)
-        by_claim = dict(zip(claims.names.values(), (it.offering for it in mine), strict=True))  # both by offering
+        by_claim = dict(zip(claims.names.values(), [it.offering for it in mine], strict=True))  # both by offering
         for claim, machine in zip(by_claim, mine, strict=True):
-            slot = planned_slot(machine.offering, f"{slots}/{claim}", room=machine.offering.flexible_room)
+            slot = planned_slot(machine.offering, f"claim/{claim}", room=machine.offering.flexible_room)
             slot.claim = claim
-            machines.state.add(slot)
+            if on_state:
+                machines.state.add(slot)
             for member, count in machine.pods.items():
-                machines.state.place(slot, pod_sets[member], count)
+                if on_state:
+                    machines.state.place(slot, pod_sets[member], count)
                 assignments[member.gang].append(NodeAssignment(member.pod_set, slot, count))
-        for planned in plan.purchases:
-            machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, planned.count)
+        machines.planner.capacity.spend(plan.purchases)
         written[uid] = plan.purchases, claims, by_claim
     nothing: tuple[tuple[PlannedNodeClaims, ...], WrittenClaims, dict[str, Offering]] = (), WrittenClaims(), {}
     for uid, placed in gangs.items():
@@ -283,10 +279,11 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
     """Writes into every claim which pods the machine is for, and the next best instance type with its price."""
     mine = {uid: machines.placed[uid] for uid in gangs}
     needs = {PodSetOfGang(uid, it.pod_set.name): it for uid, placed in mine.items() for it in placed.needs}
-    pods: dict[str, Counter[PodSetOfGang]] = {}
+    pods: defaultdict[str, dict[PodSetOfGang, int]] = defaultdict(dict)
     for uid, placed in mine.items():
         for assignment in placed.plan.assignments:
-            pods.setdefault(assignment.slot.claim, Counter())[PodSetOfGang(uid, assignment.pod_set)] += assignment.count
+            there, member = pods[assignment.slot.claim], PodSetOfGang(uid, assignment.pod_set)
+            there[member] = there.get(member, 0) + assignment.count
     next_best: dict[object, str] = {}
     for placed in mine.values():
         told = {}
@@ -302,9 +299,10 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
 
 def _pods_by_shape(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozenset[tuple[Hashable, int]]:
     """Returns how many pods of each shape stand on a machine, whichever gang they belong to."""
-    found: Counter[Hashable] = Counter()
+    found: dict[Hashable, int] = {}
     for member, count in machine.pods.items():
-        found[needs[member].asks] += count
+        asks = needs[member].asks
+        found[asks] = found.get(asks, 0) + count
     return frozenset(found.items())
 
 
@@ -356,7 +354,7 @@ def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply
             other.zone == offer.zone
             and other.capacity_type in capacity_types
             and other.instance_type.name != offer.instance_type.name
-            and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
+            and not lacks(offering.allocatable, total.items())
             and not (shortages and other.pool_key in shortages)
             and not left.bound_to(offering)
             and all(admits(it.pod_set, it.tolerations, offering.labels, offering.taints) for it in pods)

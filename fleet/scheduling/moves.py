@@ -115,10 +115,18 @@ class RoomByMoving:
         return []
 
     def compares(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
-        """Returns whether `instead_of_buying` may look for moves: it would buy, and of its shape none was compared."""
-        if self._purchase(workload, given) is None:
+        """Returns whether `instead_of_buying` may look for moves: it would buy, and of its shape none was compared.
+
+        Where it has nothing to look for, what it would note of the gang is noted.
+        """
+        if (plan := self._purchase(workload, given)) is None:
             return False
-        return self._is_new(self.backend.planner.alike(workload, given))
+        asked = self.backend.planner.alike(workload, given)
+        if self._is_new(asked):
+            return True
+        if not (self.ends.ending and self.ends.leave_room(workload, given, plan)):
+            self.compared[workload.uid] = self._buys.get(asked, "")
+        return False
 
     def rests(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether it is certain that there is nothing to compare with a purchase, and nothing to tell of one.

@@ -202,8 +202,9 @@ class ClusterBackend:
     def _repeated_plan(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
         """Returns the last plan if the same is asked on the same state: the engine asks again until it admits."""
         found = self._last_plan
-        same = found is not None and found.gang == workload.uid and found.given == tuple(given)
-        return found.plan if found is not None and same and found.state == self.state.version else None
+        if found is None or found.gang != workload.uid or found.given != tuple(given):
+            return None
+        return found.plan if found.state == self.state.version else None
 
     def put(self, holder: AdmittedWorkload) -> None:
         """Takes the places of a gang: its pins if it was admitted before, else its plan, for good."""
@@ -288,7 +289,7 @@ class ClusterBackend:
         shared = (
             () if plan.busy else [it.slot for it in plan.assignments if it.slot.name.startswith(("claim/", "recut/"))]
         )
-        pins = plan.pins() if any(slot.node for slot in shared) else None
+        pins = plan.pins() if [it for it in shared if it.node] else None
         self.placed[uid] = PlacedGang(plan, claims, needs, offerings, ordinary, pins)
         self.planner.settle(uid)
         self._share_rest(shared)

@@ -152,10 +152,11 @@ def _priority_exists(case: _Candidate) -> Refusal | None:
 
 def _priority_allowed(case: _Candidate) -> Refusal | None:
     """Refuses a priority class that the team may not use."""
-    wanted, allowed = case.gang.priority_class, case.team.spec.priority_classes if case.team else ()
-    if case.team is None or not wanted or not allowed or wanted in allowed:
+    wanted, team = case.gang.priority_class, case.team
+    allowed = team.spec.priority_classes if team is not None and wanted else ()
+    if team is None or not allowed or wanted in allowed:
         return None
-    message = f"team {case.team.name!r} may not use priority class {wanted!r}, only {_listed(allowed)}"
+    message = f"team {team.name!r} may not use priority class {wanted!r}, only {_listed(allowed)}"
     return Refusal(Reason.PRIORITY_NOT_ALLOWED, message)
 
 
@@ -258,7 +259,7 @@ def _let_in(case: _Candidate) -> Refusal | None:
 
 def _few_enough(case: _Candidate) -> Refusal | None:
     """Refuses a gang of more pods than a cluster can run, before anything is computed for it."""
-    pods = sum(pod_set.count for pod_set in case.gang.pod_sets)
+    pods = sum([pod_set.count for pod_set in case.gang.pod_sets])
     if pods <= PODS_MAX:
         return None
     return Refusal(Reason.TOO_MANY_PODS, f"it asks for {pods} pods; a cluster runs {PODS_MAX} at most")
@@ -321,8 +322,8 @@ def _launched_for(before: _Launched, changes: TableChanges[Claim]) -> _Launched:
 
 def uncut(snapshot: Snapshot, gang: Gang) -> Refusal | None:
     """Returns why no GPUs can be cut for a gang now: it may use slices that stand, and none are bought for it."""
-    found = snapshot.refused.get(LAYOUTS) if any(map(_has_slices, gang.pod_sets)) else None
-    return None if found is None else Refusal(Reason.WRITE_REFUSED, found.message)
+    found = snapshot.refused.get(LAYOUTS)
+    return Refusal(Reason.WRITE_REFUSED, found.message) if found and any(map(_has_slices, gang.pod_sets)) else None
 
 
 def _cut(case: _Candidate) -> Refusal | None:

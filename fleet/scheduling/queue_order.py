@@ -185,7 +185,8 @@ BATCH_MAX_S: Final = 10.0
 
 def open_batch(waiting: Iterable[Gang], now_s: float) -> frozenset[str]:
     """Returns the uids of the single pods that wait for others before machines are bought; empty once it is closed."""
-    single = [gang for gang in waiting if sum(pods.count for pods in gang.pod_sets) == 1 and gang.created_at_s <= now_s]
+    due = [gang for gang in waiting if gang.created_at_s <= now_s]
+    single = [gang for gang in due if sum([pods.count for pods in gang.pod_sets]) == 1]
     ages_s = {gang.uid: now_s - gang.created_at_s for gang in single}
     full = any(gang.reason == Reason.BATCHING and ages_s[gang.uid] >= BATCH_MAX_S for gang in single)
     if full or not any(age_s < BATCH_IDLE_S for age_s in ages_s.values()):

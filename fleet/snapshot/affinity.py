@@ -99,5 +99,7 @@ def is_ephemeral(taint: Taint) -> bool:
 
 def near_each_other(pods: PodSet) -> tuple[PodAffinityTerm, ...]:
     """Returns the required pod affinity of pods that look for their own kind; none where they look for others."""
-    own, terms = dict(pods.labels), pods.constraints.affinity
+    if not (terms := pods.constraints.affinity):
+        return ()
+    own = dict(pods.labels)
     return terms if all(term.means(pods.namespace, own, {}) for term in terms) else ()

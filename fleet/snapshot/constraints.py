@@ -127,9 +127,10 @@ class PodConstraints:
     @property
     def required(self) -> bool:
         """Returns whether any of them can forbid a place."""
-        hard = any(constraint.hard for constraint in self.spread)
         mounts = self.claims or self.ephemeral
-        return bool(hard or self.affinity or self.anti_affinity or self.host_ports or mounts or self.devices)
+        if self.affinity or self.anti_affinity or self.host_ports or mounts or self.devices:
+            return True
+        return bool(self.spread) and any(constraint.hard for constraint in self.spread)
 
 
 UNCONSTRAINED: Final = PodConstraints()

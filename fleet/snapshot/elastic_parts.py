@@ -52,7 +52,7 @@ def pods_in(pod_sets: Iterable[PodSet]) -> int:
 
 def cores(pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
     """Returns the parts of its pod sets that a gang needs to start; without those that have no core."""
-    return tuple(core for pods in pod_sets if (core := core_of(pods)).count)
+    return tuple([core for pods in pod_sets if (core := core_of(pods)).count])
 
 
 def startable(gang: Gang) -> tuple[PodSet, ...]:

@@ -417,7 +417,7 @@ class Gang:
     @property
     def holds_capacity(self) -> bool:
         """Returns whether quota and places are charged to the gang."""
-        return self.state in {GangState.RESERVED, GangState.ADMITTED, GangState.EVICTING}
+        return self.state not in (GangState.PENDING, GangState.FINISHED)
 
     def ran_s(self, now_s: float) -> float:
         """Returns how long (s) the gang has been admitted, over all its runs."""
