@@ -1,5 +1,6 @@
 """The commands and their options; what they do lives in the modules beside this one."""
 
+import atexit
 import gc
 import os
 import shlex
@@ -337,6 +338,7 @@ def main() -> None:
     name = Path(sys.argv[0]).name
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some reads what every package says
     gc.set_threshold(GARBAGE_MOST)
+    atexit.register(gc.freeze)  # Python looks for garbage in all there is before it ends: a fifth of a command's time
     try:
         _RUN.get(name, _run)()
     except KeyboardInterrupt:
