@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
 
-from fleet.snapshot import InstanceType
+from fleet.catalog import InstanceType
 from model.kinds.node_template import NodeTemplate
 from model.quantity import Resources, canonical_amount
 from providers.aws.ami_families import AMI_FAMILIES, KubeletRules
