@@ -31,6 +31,7 @@ from agent.cli.options import (
     ReplayFormat,
     ReportFormat,
     TableFormat,
+    agent_address,
     duration_s,
 )
 from agent.cli.sync_commands import sync
@@ -200,7 +201,6 @@ def offers(
     output: Output = TableFormat.TEXT,
 ) -> None:
     """What could serve so many GPUs: every way the pools may buy them, cheapest first, and what is against each."""
-    from agent.cli.explain import agent_address
     from agent.cli.offers import OffersRequest, show_offers
 
     asked, place = (gpu, count, pool, zone, capacity_type), (kubeconfig, context, region, most)
