@@ -157,9 +157,3 @@ class Catalog:
     """Every zone of the region that sells anything, also where this cluster may not buy; empty = those of offers."""
     price_region: str = ""
     """The region whose on-demand prices these are: another one where none are known of this; empty = not said."""
-
-
-MeasuredKind = tuple[str, str]
-"""Instance type, and hash of the template of the node pool."""
-Measured = Mapping[MeasuredKind, Resources]
-"""Smallest allocatable that machines of a kind have lately had, without devices."""

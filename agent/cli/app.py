@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from typer.models import CommandInfo, TyperInfo
 
-from agent.cli import exits, lives_long
+from agent.cli import exits, garbage
 from agent.cli.advice_commands import gpus, layouts
 from agent.cli.cluster_commands import COMPLETE, PROGRAM, cluster
 from agent.cli.explain_commands import explain
@@ -253,7 +253,7 @@ def run(
     config: Annotated[Path, typer.Option("--config", "-c", help="The agent's settings.")] = Path("muster.yaml"),
 ) -> None:
     """Run the agent until it is told to stop."""
-    lives_long()
+    garbage.look_as_usual()
     from agent.cli.run import run_agent
 
     raise typer.Exit(run_agent(config))
@@ -275,7 +275,7 @@ def sandbox(
 ) -> None:
     """A whole world on this machine: API server, EC2, git repository and the agent. Stays up until Ctrl-C."""
     _needs_sandbox()
-    lives_long()
+    garbage.look_as_usual()
     from agent.sandbox.command import run_sandbox
 
     if not (shares in {"", "memory", "unlimited"} or (shares.isdecimal() and int(shares))):
@@ -292,7 +292,7 @@ def demo(
 ) -> None:
     """The main job, from a git push to a running gang, with every expectation checked. Exit 0 only if all held."""
     _needs_sandbox()
-    lives_long()
+    garbage.look_as_usual()
     from agent.demo.command import run_demo
 
     raise typer.Exit(run_demo(folder, keep=keep))

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from fleet.catalog import InstanceType, Measured, MeasuredKind, NodeProfiles
+from fleet.catalog import InstanceType, NodeProfiles
 from model.index import Index, derived
 from model.kinds import NodePool
 from model.quantity import CPU, Resources
 
 if TYPE_CHECKING:  # fleets are checked against what is sold without what is observed
-    from fleet.snapshot import Claim, Node
+    from fleet.snapshot import Claim, Measured, MeasuredKind, Node
 
 
 @derived(4096)
@@ -46,7 +46,7 @@ KEPT_DAYS = 30
 """Days for which a measurement counts; older machines had other images or settings."""
 
 
-def measure(claims: Mapping[str, "Claim"], nodes: Mapping[str, "Node"]) -> dict[MeasuredKind, Resources]:
+def measure(claims: Mapping[str, "Claim"], nodes: Mapping[str, "Node"]) -> "dict[MeasuredKind, Resources]":
     """Returns the smallest allocatable of the machines that are ready, by instance type and template.
 
     The hash of the template stands for the image and the settings of the kubelet.
@@ -82,9 +82,9 @@ class DiscoveredCapacity:
     Whoever holds it calls `learn` now and then (Karpenter's discovered capacity cache).
     """
 
-    view: Measured = field(default_factory=dict)
+    view: "Measured" = field(default_factory=dict)
     """The smallest allocatable of all days by instance type and template; the same object until it changes."""
-    _days: dict[int, dict[MeasuredKind, Resources]] = field(default_factory=dict)
+    _days: "dict[int, dict[MeasuredKind, Resources]]" = field(default_factory=dict)
 
     def learn(self, claims: Mapping[str, "Claim"], nodes: Mapping[str, "Node"], now_s: float) -> None:
         """Adds what the ready machines of this moment have, and forgets days that are too old."""

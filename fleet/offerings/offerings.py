@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.catalog import Catalog, InstanceOffer, InstanceType, Measured
+from fleet.catalog import Catalog, InstanceOffer, InstanceType
 from fleet.mig.layouts import WHOLE, cut, is_cuttable, layout_name, pool_layouts, with_gpus
 from fleet.offerings.allocatable import KEPT_FOR_NODES, corrected, profiled, with_capacity
 from fleet.offerings.min_values import asked_values, shared_rooms
@@ -36,7 +36,7 @@ from model.quantity import Resources
 from model.requirements import Requirements
 
 if TYPE_CHECKING:  # fleets are checked against what is sold without what is observed
-    from fleet.snapshot import DaemonOverhead, OfferingKey, Snapshot
+    from fleet.snapshot import DaemonOverhead, Measured, OfferingKey, Snapshot
     from fleet.snapshot.devices import MachineDevices
 
 _MachineName = Hashable
@@ -99,7 +99,7 @@ class Offerings:
     catalog: Catalog
     daemons: tuple["DaemonOverhead", ...] = ()
     reserved: ReservationSelector = NO_RESERVATIONS
-    measured: Measured = field(default_factory=dict)
+    measured: "Measured" = field(default_factory=dict)
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Where computed node profiles and overlays are kept."""
     _by_pool: dict[str, tuple[Offering, ...]] = field(default_factory=dict)
@@ -298,7 +298,7 @@ def _offerings(
     catalog: Catalog,
     daemons: tuple["DaemonOverhead", ...],
     reserved: ReservationSelector,
-    measured: Measured,
+    measured: "Measured",
 ) -> Offerings:
     return Offerings(fleet, catalog, daemons, reserved, measured, index)
 

@@ -4,16 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.catalog import (
-    Catalog,
-    ImageKind,
-    InstanceOffer,
-    InstanceType,
-    Measured,
-    MeasuredKind,
-    NodeProfiles,
-    Reservation,
-)
+from fleet.catalog import Catalog, ImageKind, InstanceOffer, InstanceType, NodeProfiles, Reservation
 from fleet.markets import CapacityPool, PastPrice, PriceSource
 from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, FormerCut, Launch, MachineEvent, NodeDisruption
 from fleet.snapshot.devices import NO_DEVICES, ClusterDevices
@@ -48,6 +39,8 @@ from fleet.snapshot.machines import (
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
+    Measured,
+    MeasuredKind,
     Notice,
     NoticeKind,
     Reach,

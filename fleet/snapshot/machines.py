@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from fleet.catalog import ImageKind
 from fleet.markets import CapacityPool
 from model.kinds import NEVER, CapacityType, NodeTemplate, ReservationKind, Taint
+from model.quantity import Resources
 
 _PLAIN = NodeTemplate.unsaid()
 
@@ -31,6 +32,12 @@ class RegistrationOutcome(NamedTuple):
     pool_hash: str
     """Hash of the template that it was launched with."""
     registered: bool
+
+
+MeasuredKind = tuple[str, str]
+"""Instance type, and hash of the template of the node pool."""
+Measured = Mapping[MeasuredKind, Resources]
+"""Smallest allocatable that machines of a kind have lately had, without devices."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
+from providers.aws import data
+
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
 
@@ -80,7 +82,7 @@ class TypeFacts:
 COLUMNS = tuple(column.name for column in fields(TypeFacts))
 
 
-_PACKAGE: Final = Path(__file__).parent / "data" / "ec2.json.gz"
+_PACKAGE: Final = Path(data.__path__[0]) / "ec2.json.gz"
 
 
 @cache
