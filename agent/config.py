@@ -92,11 +92,11 @@ class SourceSettings(SettingsSection):
     """The fleet repository."""
 
     url: str
-    ref: RefSettings = RefSettings(branch="main")
+    ref: RefSettings = RefSettings.model_construct(branch="main")
     path: str = ""
     """Folder inside the repository; empty = all of it."""
     poll_interval_s: Annotated[float, Field(ge=0.2)] = 60.0
-    auth: AuthSettings = AuthSettings()
+    auth: AuthSettings = AuthSettings.unsaid()
     trust: Annotated[tuple[Literal["ssh", "pgp", "forgeApproval"], ...], Field(min_length=1)] = ("ssh",)
     """Which signatures count, where `allowedSigners` or `pgpKeys` asks for any."""
     allowed_signers: Path | None = None
@@ -116,7 +116,7 @@ class SourceSettings(SettingsSection):
     """HTTP proxy, for https."""
     proxy_env: str = ""
     """Environment variable with the proxy's address, where that carries a password."""
-    limits: ReadingLimits = ReadingLimits()
+    limits: ReadingLimits = ReadingLimits.unsaid()
     cache_dir: Path = Path("/var/lib/muster/git")
 
     @field_validator("url")
@@ -312,7 +312,7 @@ class ReviewSettings(SettingsSection):
     app: GitHubAppSettings | None = None
     poll_interval_s: Annotated[float, Field(ge=1)] = 60.0
     """Between two looks; a delivery to the webhook calls for one at once."""
-    forecast: ForecastSettings = ForecastSettings()
+    forecast: ForecastSettings = ForecastSettings.unsaid()
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
@@ -364,17 +364,17 @@ class Settings(SettingsSection):
     namespace: str = NAMESPACE
     """Where the lease, the books and the agent's events live."""
     source: SourceSettings
-    kube: KubeSettings = KubeSettings()
+    kube: KubeSettings = KubeSettings.unsaid()
     cloud: Annotated[str, AfterValidator(_known_cloud)] = DEFAULT
     """Where machines are bought; the section of that name is its own."""
-    aws: CloudSettings = CloudSettings()
-    http: HttpSettings = HttpSettings()
-    web: WebSettings = WebSettings()
-    webhook: WebhookSettings = WebhookSettings()
-    notifications: NotificationSettings = NotificationSettings()
+    aws: CloudSettings = CloudSettings.unsaid()
+    http: HttpSettings = HttpSettings.unsaid()
+    web: WebSettings = WebSettings.unsaid()
+    webhook: WebhookSettings = WebhookSettings.unsaid()
+    notifications: NotificationSettings = NotificationSettings.unsaid()
     review: ReviewSettings | None = None
     """Nothing is reviewed unless it is given."""
-    mig: MigSettings = MigSettings()
+    mig: MigSettings = MigSettings.unsaid()
     dcgm: DcgmSettings | None = None
     """No readings of GPUs are taken unless it is given (`dcgm: {}` for a GPU operator as it comes)."""
     ledger: LedgerSettings | None = None

@@ -1,7 +1,8 @@
 """The command line from cold: whole processes, from exec to exit, as the one who types it waits for them.
 
-Goals: `--help` under 150 ms, `validate` under 400 ms, and 250 ms of CPU for all that ask the cluster or the agent. The
-fastest of nine counts: whatever else the machine does only adds.
+Goals: `--help` under 150 ms, `validate` under 400 ms and 300 ms of CPU, and 250 ms of CPU for all others, but for those
+that ask the deciders themselves (`plan`, and what is asked of files). The fastest of nine counts: whatever else the
+machine does only adds.
 """
 
 import os
@@ -59,8 +60,16 @@ def _of_a_ledger(muster: Sequence[str], path: Path) -> dict[str, float]:
     for hour in range(30 * 24):
         ledger.append([_record(hour, machine, gang) for machine in range(20) for gang in range(3)])
     ledger.close()
-    ask = ["--month", "2026-09", "--ledger", str(path)]
-    return {f"{name}_cpu_ms": _least_cpu_ms([*muster, name, *ask]) for name in ("cost", "report")}
+    settings = path.with_name("muster.yaml")
+    source = {"url": "https://git.example.com/fleet.git"}
+    told = {"cluster": "c", "region": "us-east-1", "source": source, "ledger": {"path": str(path)}}
+    settings.write_text(yaml.safe_dump(told), encoding="utf-8")
+    ways = {"": ("--ledger", str(path)), "_of_settings": ("--config", str(settings))}
+    return {
+        f"{name}{way}_cpu_ms": _least_cpu_ms([*muster, name, "--month", "2026-09", *where])
+        for name in ("cost", "report")
+        for way, where in ways.items()
+    }
 
 
 def _record(hour: int, machine: int, gang: int) -> LedgerRecord:
@@ -74,11 +83,15 @@ TABLES = ("workloads", "nodes", "queues", "teams", "pools", "claims", "layouts",
 
 
 def _of_files(muster: Sequence[str]) -> dict[str, float]:
-    """Milliseconds of CPU of commands that read a fleet's files; the last two load the deciders, or run them."""
+    """Milliseconds of CPU of commands that read a fleet's files; the last two load the deciders, or run them.
+
+    The queue is started already: the fleet is read once more where its declaration is edited.
+    """
     place = _REPOSITORY / "examples" / "reference"
     commands = {
         "validate": ("validate", place),
         "policy_test": ("policy", "test", place),
+        "start_queue": ("start", "queue", "research", "--fleet", place),
         "schema": ("schema", "NodePool"),
         "offers_of_files": ("offers", "--gpu", "h100", "--fleet", place),
         "plan": ("plan", place, "--from", "HEAD", "--to", "HEAD"),

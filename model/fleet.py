@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # most fleets hold none of them
 
 def default_policy() -> FleetPolicy:
     """The policy of a fleet that declares none: the guard rails' own defaults."""
-    return FleetPolicy(api_version=API_VERSION, metadata=Metadata(name="default"))
+    return FleetPolicy.known(api_version=API_VERSION, metadata=Metadata.known(name="default"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +81,5 @@ class Fleet:
 
 def implied_flavor(pool: NodePool) -> Flavor:
     """The flavor of a NodePool's own name: its nodes, tolerating nothing, with its topology."""
-    spec = FlavorSpec(node_pools=(pool.name,), topology=pool.spec.placement.topology)
-    return Flavor(api_version=API_VERSION, metadata=Metadata(name=pool.name), spec=spec)
+    spec = FlavorSpec.known(node_pools=(pool.name,), topology=pool.spec.placement.topology)
+    return Flavor.known(api_version=API_VERSION, metadata=Metadata.known(name=pool.name), spec=spec)

@@ -69,7 +69,9 @@ def pool_hash(pool: NodePool) -> str:
     The version prefix lets a new release change the form without every machine drifting (Karpenter
     `karpenter.sh/nodepool-hash-version`).
     """
-    template = pool.spec.template.model_dump(mode="json", exclude=_READ_LIVE)
+    # asked of the pool, which has been read: its template would need a serializer of its own
+    dumped = pool.model_dump(mode="json", include={"spec": {"template"}}, exclude={"spec": {"template": _READ_LIVE}})
+    template = dumped["spec"]["template"]
     if not template["annotations"]:
         del template["annotations"]  # a field that came later must not change the hash of pools that do not use it
     placement = pool.spec.placement

@@ -176,7 +176,7 @@ def test_the_command_line_starts_without_the_heavy_libraries() -> None:
     if spec is None or spec.origin is None:
         pytest.skip("there is no agent.cli")
     heavy = ("boto3", "botocore", "kubernetes", "pygit2", "moto", "aiohttp", "apscheduler", "highspy")
-    script = f"import agent.cli, sys; print(*sorted(set({heavy!r}) & sys.modules.keys()))"
+    script = f"import agent.cli.app, sys; print(*sorted(set({heavy!r}) & sys.modules.keys()))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )

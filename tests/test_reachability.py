@@ -49,7 +49,7 @@ def outside() -> set[Key]:
         for key in definitions()
         if key[0] in {*BESIDE, *STAGES} and "_" not in (key[1][0], key[1].partition(".")[2][:1])
     }
-    return {("agent.cli.app", "main")} | offered
+    return {("agent.cli", "main")} | offered
 
 
 def test_everything_is_called_by_something() -> None:

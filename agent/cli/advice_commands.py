@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.options import AgentSettings, Context, FleetCluster, Kubeconfig, duration_s
+from agent.cli.options import (
+    AGENT_VARIABLE,
+    AgentSettings,
+    Context,
+    FleetCluster,
+    Kubeconfig,
+    agent_address,
+    duration_s,
+)
 
 layouts = typer.Typer(
     name="layouts", help="How GPUs should be cut by MIG.", no_args_is_help=True, rich_markup_mode=None
@@ -41,8 +49,6 @@ def gpus_advise(
     context: Context = None,
 ) -> None:
     """What pods use of the GPUs and slices they hold, by DCGM: what would be enough, USD a month saved, who is idle."""
-    from agent.cli.explain import AGENT_VARIABLE, agent_address, print_asked
-
     address = agent_address(agent)
     if not (exporter or scrape or address):
         raise typer.BadParameter(f"--agent ({AGENT_VARIABLE}), --exporter or --scrape says where readings come from")
@@ -53,6 +59,8 @@ def gpus_advise(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if fleet is None and not (exporter or scrape or region):
+        from agent.cli.explain import print_asked
+
         raise typer.Exit(print_asked(address, f"/api/gpus?idleAfterS={idle_after_s:.0f}", (kubeconfig, context)))
     from agent.cli.gpus import SizingProposal, UseRequest, advise_gpus
 

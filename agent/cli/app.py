@@ -1,17 +1,16 @@
 """The commands and their options; what they do lives in the modules beside this one."""
 
-import gc
 import os
 import shlex
 import sys
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from typer.models import CommandInfo, TyperInfo
 
-from agent.cli import exits
+from agent.cli import exits, garbage
 from agent.cli.advice_commands import gpus, layouts
 from agent.cli.cluster_commands import COMPLETE, PROGRAM, cluster
 from agent.cli.explain_commands import explain
@@ -32,6 +31,7 @@ from agent.cli.options import (
     ReplayFormat,
     ReportFormat,
     TableFormat,
+    agent_address,
     duration_s,
 )
 from agent.cli.sync_commands import sync
@@ -201,7 +201,6 @@ def offers(
     output: Output = TableFormat.TEXT,
 ) -> None:
     """What could serve so many GPUs: every way the pools may buy them, cheapest first, and what is against each."""
-    from agent.cli.explain import agent_address
     from agent.cli.offers import OffersRequest, show_offers
 
     asked, place = (gpu, count, pool, zone, capacity_type), (kubeconfig, context, region, most)
@@ -254,7 +253,7 @@ def run(
     config: Annotated[Path, typer.Option("--config", "-c", help="The agent's settings.")] = Path("muster.yaml"),
 ) -> None:
     """Run the agent until it is told to stop."""
-    _lives_long()
+    garbage.look_as_usual()
     from agent.cli.run import run_agent
 
     raise typer.Exit(run_agent(config))
@@ -276,7 +275,7 @@ def sandbox(
 ) -> None:
     """A whole world on this machine: API server, EC2, git repository and the agent. Stays up until Ctrl-C."""
     _needs_sandbox()
-    _lives_long()
+    garbage.look_as_usual()
     from agent.sandbox.command import run_sandbox
 
     if not (shares in {"", "memory", "unlimited"} or (shares.isdecimal() and int(shares))):
@@ -293,7 +292,7 @@ def demo(
 ) -> None:
     """The main job, from a git push to a running gang, with every expectation checked. Exit 0 only if all held."""
     _needs_sandbox()
-    _lives_long()
+    garbage.look_as_usual()
     from agent.demo.command import run_demo
 
     raise typer.Exit(run_demo(folder, keep=keep))
@@ -323,20 +322,10 @@ def _needs_sandbox() -> None:
         raise typer.Exit(exits.ERROR)
 
 
-GARBAGE_MOST: Final = 250_000
-"""New objects after which garbage is looked for: most commands have ended before. It took a sixth of their time."""
-_USUAL: Final = gc.get_threshold()
-
-
-def _lives_long() -> None:
-    gc.set_threshold(*_USUAL)
-
-
-def main() -> None:
-    """The console script, by each of its names."""
+def run_program() -> None:
+    """Run the command that the words of the process name, as the program by whose name it was called."""
     name = Path(sys.argv[0]).name
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some reads what every package says
-    gc.set_threshold(GARBAGE_MOST)
     try:
         _RUN.get(name, _run)()
     except KeyboardInterrupt:

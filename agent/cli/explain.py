@@ -5,7 +5,6 @@ Workloads in one namespace. Nothing but JSON and text is looked at, so that a ca
 """
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ import msgspec
 import urllib3
 
 from agent.cli import exits
+from agent.cli.options import AGENT_VARIABLE
 from model.plain_text import age, plain_lines
 from providers.clock import SystemClock
 from providers.kube.config import connect
@@ -27,8 +27,6 @@ from providers.kube.errors import BadConnection, Forbidden, KubeError
 from providers.kube.resources import WORKLOADS
 from providers.kube.transport import KubeTransport
 
-AGENT_VARIABLE: Final = "MUSTER_AGENT"
-"""Address of the agent's page, where --agent does not give it."""
 JSON, TEXT = "application/json", "text/plain"
 _ANY: Final = "-"
 """What the agent takes for a namespace where none is named."""
@@ -280,8 +278,3 @@ def _epoch_s(instant: str | None, default: float) -> float:
 
 def _ago(instant: str | None, now_s: float) -> str:
     return age(max(0.0, now_s - _epoch_s(instant, now_s)))
-
-
-def agent_address(given: str) -> str:
-    """Returns the address of the agent that an option or the environment gives; empty for neither."""
-    return given or os.environ.get(AGENT_VARIABLE, "")

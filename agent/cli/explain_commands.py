@@ -6,7 +6,16 @@ from urllib.parse import quote
 
 import typer
 
-from agent.cli.options import AgentAddress, Context, FilesOrAgent, Kubeconfig, LookRegion, Output, TableFormat
+from agent.cli.options import (
+    AgentAddress,
+    Context,
+    FilesOrAgent,
+    Kubeconfig,
+    LookRegion,
+    Output,
+    TableFormat,
+    agent_address,
+)
 
 explain = typer.Typer(
     name="explain", help="Say why something is as it is.", no_args_is_help=True, rich_markup_mode=None
@@ -31,7 +40,7 @@ def explain_workload(
     output: Output = TableFormat.TEXT,
 ) -> None:
     """Why a gang waits or runs, when it starts, what would change that, and what it costs."""
-    from agent.cli.explain import Question, agent_address, explain_gang
+    from agent.cli.explain import Question, explain_gang
 
     if namespace and "/" in name:
         raise typer.BadParameter("the name has a namespace already", param_hint="--namespace")
@@ -52,10 +61,10 @@ def _told(
     what: str, name: str, agent: str, fleet: Path | None, region: str, place: tuple[Path | None, str | None]
 ) -> int:
     """What the agent says of one of `nodes`, `pools`, `pods`, `buffers`; where there are files, what they come to."""
-    from agent.cli.explain import agent_address, print_asked
-
     address = agent_address(agent)
     if address and fleet is None and not region:
+        from agent.cli.explain import print_asked
+
         return print_asked(address, f"/api/{what}/{quote(name)}", place)
     from agent.cli.here import explain_here
 

@@ -6,35 +6,58 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.answers import NothingSo, price_words
-from agent.answers.buffer import buffer_lines, buffers_called
-from agent.answers.node import node_lines
-from agent.answers.offers import offers_told
-from agent.answers.pod import pod_lines
-from agent.answers.pool import check_pool, pool_lines
 from agent.cli import exits
 from agent.cli.look import Look, answered, look_at, look_away
 from agent.cli.validate import read_folder, region_for
-from fleet.explain.offers import GpuRequest, UnknownGpu
 from model.fleet import Fleet
 from model.loader import load
 from model.plain_text import plain_lines
 
 
+def _node(fleet: Fleet, look: Look, name: str) -> Iterable[str]:
+    from agent.answers.node import node_lines
+
+    return node_lines(fleet, look.snapshot, name)
+
+
 def _pool(fleet: Fleet, look: Look, name: str) -> Iterable[str]:
+    from agent.answers.pool import pool_lines
+
     snapshot = look.snapshot
     prices = snapshot.catalog.priced_at_s, snapshot.catalog.price_source, look.agent_priced_at_s
     return pool_lines(fleet, snapshot, name, price_words(snapshot.now_s, *prices))
 
 
+def _pod(fleet: Fleet, look: Look, name: str) -> Iterable[str]:
+    from agent.answers.pod import pod_lines
+
+    return pod_lines(fleet, look.snapshot, name)
+
+
+def _buffer(fleet: Fleet, look: Look, name: str) -> Iterable[str]:
+    from agent.answers.buffer import buffer_lines
+
+    return buffer_lines(fleet, look.snapshot, name)
+
+
 _ANSWERS: Final[Mapping[str, Callable[[Fleet, Look, str], Iterable[str]]]] = {
+    "nodes": _node,
     "pools": _pool,
-    "pods": lambda fleet, look, name: pod_lines(fleet, look.snapshot, name),
-    "buffers": lambda fleet, look, name: buffer_lines(fleet, look.snapshot, name),
+    "pods": _pod,
+    "buffers": _buffer,
 }
 
 
-_DECLARED: Final[Mapping[str, Callable[[Fleet, str], object]]] = {"pools": check_pool, "buffers": buffers_called}
-"""What raises NothingSo before any cluster is asked."""
+def _check_declared(what: str, fleet: Fleet, name: str) -> None:
+    """Raise NothingSo, before any cluster is asked, for what the files would have to declare."""
+    if what == "pools":
+        from agent.answers.pool import check_pool
+
+        check_pool(fleet, name)
+    elif what == "buffers":
+        from agent.answers.buffer import buffers_called
+
+        buffers_called(fleet, name)
 
 
 def explain_here(what: str, name: str, folder: Path | None, region: str, place: tuple[Path | None, str | None]) -> int:
@@ -46,14 +69,14 @@ def explain_here(what: str, name: str, folder: Path | None, region: str, place: 
 
     def answer() -> int:
         if what == "nodes" and folder is None:
+            from agent.answers.node import node_lines
+
             told: Iterable[str] = node_lines(None, look_at(*place, region_for(region, {})).snapshot, name)
         else:
             files = read_folder(folder or Path())
             fleet = load(files)
-            if what in _DECLARED:
-                _DECLARED[what](fleet, name)
-            look = look_at(*place, region_for(region, files))
-            told = node_lines(fleet, look.snapshot, name) if what == "nodes" else _ANSWERS[what](fleet, look, name)
+            _check_declared(what, fleet, name)
+            told = _ANSWERS[what](fleet, look_at(*place, region_for(region, files)), name)
         sys.stdout.write(plain_lines(told) + "\n")
         return exits.OK
 
@@ -68,13 +91,19 @@ def offers_here(
     show: Callable[[Mapping[str, Any]], int],
 ) -> int:
     """Show what could serve the GPUs (`GpuRequest`) by the files; the exit code. No place: no cluster."""
+    from agent.answers.offers import offers_told
+    from fleet.explain.offers import GpuRequest, UnknownGpu
 
     def answer() -> int:
         files = read_folder(folder or Path())
         fleet, where = load(files), region_for(region, files)
         look = look_away(where) if place is None else look_at(*place, where)
         asked, priced_at_s = place is not None, look.agent_priced_at_s
-        told = offers_told(fleet, look.snapshot, GpuRequest(*ask), asked_cluster=asked, agent_priced_at_s=priced_at_s)
+        try:
+            request = GpuRequest(*ask)
+            told = offers_told(fleet, look.snapshot, request, asked_cluster=asked, agent_priced_at_s=priced_at_s)
+        except UnknownGpu as error:
+            raise NothingSo(str(error)) from None
         return show(told)
 
     return _told(answer)
@@ -83,6 +112,6 @@ def offers_here(
 def _told(answer: Callable[[], int]) -> int:
     try:
         return answered(answer)
-    except (NothingSo, UnknownGpu) as error:
+    except NothingSo as error:
         exits.complain(error)
         return exits.ERROR

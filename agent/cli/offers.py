@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from agent.answers import price_words
 from agent.cli import exits
-from agent.cli.explain import NotAnswered, ask_agent
 from agent.cli.tables import TextTable, render, table_width
 from model.plain_text import age, plain_lines
 
@@ -60,6 +59,8 @@ def show_offers(request: OffersRequest, output: str) -> int:
         "zone": request.zone,
         "capacityType": request.capacity_type,
     }
+    from agent.cli.explain import NotAnswered, ask_agent
+
     path = "/api/offers?" + urlencode({name: value for name, value in asked.items() if value})
     try:
         return _show(request, json.loads(ask_agent(request.agent, path, request.kubeconfig, request.context)), output)

@@ -1,9 +1,10 @@
 """Options that several commands have, and the formats that they print."""
 
+import os
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -104,6 +105,15 @@ CostCluster = Annotated[str, typer.Option("--cluster", help="Only this cluster o
 PriceRegion = Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")]
 
 _WINDOW = re.compile(r"(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?")
+
+
+AGENT_VARIABLE: Final = "MUSTER_AGENT"
+"""Address of the agent's page, where --agent does not give it."""
+
+
+def agent_address(given: str) -> str:
+    """Returns the address of the agent that an option or the environment gives; empty for neither."""
+    return given or os.environ.get(AGENT_VARIABLE, "")
 
 
 def duration_s(text: str) -> float:

@@ -11,14 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from agent.cli import exits
 from model.plain_text import plain, plain_block
-from providers.kube.config import connect
-from providers.kube.errors import KubeError
-from providers.kube.resources import WORKLOADS
-from providers.kube.transport import KubeTransport
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +26,13 @@ class WorkPlace:
 
 def activate(name: str, place: WorkPlace, *, active: bool) -> int:
     """Have a workload leave and wait unconsidered, or take it back into its queue; the exit code."""
+    import msgspec
+
+    from providers.kube.config import connect
+    from providers.kube.errors import KubeError
+    from providers.kube.resources import WORKLOADS
+    from providers.kube.transport import KubeTransport
+
     namespace, _, name = name.rpartition("/")
     namespace = namespace or place.namespace
     try:

@@ -4,8 +4,8 @@ The SDK is imported where it is needed only: it takes longer than most commands.
 """
 
 from agent.clouds.provider import CloudConnection, ConnectedCloud
+from fleet.catalog import Catalog
 from fleet.offerings.listing import CatalogListing
-from fleet.snapshot import Catalog
 from providers.aws.catalog import package_catalog
 from providers.aws.listing import PackageListing, region_of_zone
 from providers.clock import Clock

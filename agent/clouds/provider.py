@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fleet.catalog import Catalog
 from fleet.offerings.listing import CatalogListing
-from fleet.snapshot import Catalog
 from providers.clock import Clock
-from providers.ports import Cloud, Health, Notices
+
+if TYPE_CHECKING:  # whoever asks what is sold connects to no cloud
+    from providers.ports import Cloud, Health, Notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,9 @@ class CloudConnection:
 class ConnectedCloud(NamedTuple):
     """The ports of a cloud that the agent runs with."""
 
-    cloud: Cloud
-    notices: Notices | None
-    health: Health
+    cloud: "Cloud"
+    notices: "Notices | None"
+    health: "Health"
 
 
 class CloudProvider(Protocol):

@@ -6,11 +6,9 @@ generation and still says `success` of the previous layout until mig-manager wak
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fleet.snapshot import Claim, CutOrder, InstanceType, Node, Snapshot
-from fleet.snapshot.affinity import FOR_GANGS, tolerates
-from fleet.snapshot.devices import MachineDevices
+from fleet.catalog import InstanceType
 from model import labels
 from model.fleet import Fleet
 from model.kinds import MigLayout, NodePool
@@ -18,6 +16,10 @@ from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from model.mig.geometry import models_for_instance_gpu
 from model.mig.layouts import ALL_DISABLED, GpuCuts, LayoutMismatch, config_name, layout_resources
 from model.quantity import Resources
+
+if TYPE_CHECKING:  # fleets are checked against what is sold without what is observed
+    from fleet.snapshot import Claim, CutOrder, Node, Snapshot
+    from fleet.snapshot.devices import MachineDevices
 
 WHOLE = ""
 """The layout name of a machine whose GPUs are not cut."""
@@ -68,13 +70,13 @@ def with_gpus(resources: Resources, gpus: Mapping[str, int]) -> dict[str, int]:
 
 
 def cut_anew(
-    claim: Claim,
+    claim: "Claim",
     layout: str,
     gpus: Mapping[str, int],
     now_s: float,
-    order: CutOrder | None = None,
+    order: "CutOrder | None" = None,
     cuts: GpuCuts = (),
-) -> Claim:
+) -> "Claim":
     """Returns the claim to be cut to a layout; `recut_at_s` is after `ready_at_s` even at the same instant."""
     asked_at_s = max(now_s, claim.ready_at_s + 0.001)
     resources = with_gpus(claim.resources, gpus)
@@ -94,14 +96,14 @@ REASSERT: Final = "muster-reassert"
 """A name that no file of mig-parted has: it is answered `failed`, and nothing is paused or changed."""
 
 
-def owed(claim: Claim, node: Node) -> str:
+def owed(claim: "Claim", node: "Node") -> str:
     """Returns what the node lacks of the claim's layout and devices, in words; empty when it lacks nothing."""
     if claim.layout:
         return _cut_owed(claim, node) or _devices_owed(claim, node)
     return _devices_owed(claim, node) or _gpus_owed(claim, node)
 
 
-def parts_owed(pool: NodePool | None, claim: Claim, devices: MachineDevices | None) -> str:
+def parts_owed(pool: NodePool | None, claim: "Claim", devices: "MachineDevices | None") -> str:
     """Returns that the driver gives no parts of devices where the pool says so; else empty.
 
     Pods that ask for parts would be started there in vain, and on the next machine after it.
@@ -112,12 +114,14 @@ def parts_owed(pool: NodePool | None, claim: Claim, devices: MachineDevices | No
     return f"no device is for several claims, and the pool has sharing.dra.consumableShares {dra.consumable_shares}"
 
 
-def kept_off(snapshot: Snapshot, claim: Claim, node: Node) -> bool:
+def kept_off(snapshot: "Snapshot", claim: "Claim", node: "Node") -> bool:
     """Returns whether the taint `FOR_GANGS` might keep from the node who brings what it still owes.
 
     Device plugins are pods of DaemonSets, and come only where they tolerate all taints. What selects them is often a
     label that the node gets later, so that one which it lacks says nothing.
     """
+    from fleet.snapshot.affinity import FOR_GANGS, tolerates
+
     return bool(owed(claim, node)) and any(
         all(node.labels.get(key, value) == value for key, value in daemon.node_selector.items())
         and not tolerates((FOR_GANGS,), daemon.tolerations)
@@ -125,7 +129,7 @@ def kept_off(snapshot: Snapshot, claim: Claim, node: Node) -> bool:
     )
 
 
-def due_config(pool: NodePool | None, claim: Claim, types: Mapping[str, InstanceType]) -> str:
+def due_config(pool: NodePool | None, claim: "Claim", types: Mapping[str, InstanceType]) -> str:
     """Returns the value that the label `nvidia.com/mig.config` has to have; empty where MIG cuts no such GPUs.
 
     Whole GPUs that could be cut have the template's, else `all-disabled`, as they are born with.
@@ -140,7 +144,7 @@ def due_config(pool: NodePool | None, claim: Claim, types: Mapping[str, Instance
     return (pool.spec.template.labels.get(labels.MIG_CONFIG, "") if pool else "") or ALL_DISABLED
 
 
-def departed(claim: Claim, node: Node, config: str) -> str:
+def departed(claim: "Claim", node: "Node", config: str) -> str:
     """Returns how the label, state or GPUs of a node depart from its claim, declared and real; empty where they do not.
 
     `config` is what its label has to be (`due_config`). Of whole GPUs only a cut is one: fewer of them are no layout.
@@ -158,7 +162,7 @@ def departed(claim: Claim, node: Node, config: str) -> str:
     return f"declared {config} ({_shown(claim.resources)}); real: {said}"
 
 
-def slices_gone(claim: Claim, node: Node) -> bool:
+def slices_gone(claim: "Claim", node: "Node") -> bool:
     """Returns whether the GPUs are cut otherwise than the claim says, so that work there has to leave before a cut.
 
     A node that shows no GPUs at all has its device plugin paused: how its GPUs are cut is not known.
@@ -171,7 +175,7 @@ def slices_gone(claim: Claim, node: Node) -> bool:
     return bool(real) and real != gpu_part(claim.resources)
 
 
-def _cut_owed(claim: Claim, node: Node) -> str:
+def _cut_owed(claim: "Claim", node: "Node") -> str:
     if node.labels.get(labels.MIG_CONFIG) != claim.layout:
         return f"label {labels.MIG_CONFIG} is not {claim.layout}"
     state = node.labels.get(labels.MIG_CONFIG_STATE, "")
@@ -182,7 +186,7 @@ def _cut_owed(claim: Claim, node: Node) -> str:
     return ""
 
 
-def _devices_owed(claim: Claim, node: Node) -> str:
+def _devices_owed(claim: "Claim", node: "Node") -> str:
     """Returns the first extended resource other than GPUs of which the node has too little."""
     for resource, amount in sorted(claim.resources.items()):
         if "/" in resource and node.allocatable.get(resource, 0) < amount and not is_gpu_resource(resource):
@@ -190,7 +194,7 @@ def _devices_owed(claim: Claim, node: Node) -> str:
     return ""
 
 
-def _gpus_owed(claim: Claim, node: Node) -> str:
+def _gpus_owed(claim: "Claim", node: "Node") -> str:
     if all(node.allocatable.get(resource, 0) >= amount for resource, amount in gpu_part(claim.resources).items()):
         return ""
     return f"allocatable shows {_shown(node.allocatable)}, promised {_shown(claim.resources)}"

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fleet.fence import DecisionFailed
 from fleet.mig.layouts import gpu_part
@@ -27,7 +27,9 @@ from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.quantity import CPU
-from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
+
+if TYPE_CHECKING:  # most fleets hold none of them
+    from model.upstream.capacity_buffer import CapacityBuffer, CorePodTemplate
 
 REPLICAS: Final = "replicas"
 """Name of the set of pods that a buffer stands for."""
@@ -86,7 +88,7 @@ def virtual_pods(fleet: Fleet) -> Sequence[tuple[str, PodSet]]:
 
 @derived()
 def _virtual_pods(
-    _index: Index, buffers: Mapping[str, CapacityBuffer], templates: Mapping[str, CorePodTemplate]
+    _index: Index, buffers: Mapping[str, "CapacityBuffer"], templates: Mapping[str, "CorePodTemplate"]
 ) -> Sequence[tuple[str, PodSet]]:
     shapes = [(key, _shape(buffer, templates[buffer.template])) for key, buffer in buffers.items()]
     return sorted(((key, shape) for key, shape in shapes if shape.count), key=_hardest_first)
@@ -97,7 +99,7 @@ def _hardest_first(named: tuple[str, PodSet]) -> tuple[object, ...]:
     return -sum(gpu_part(shape.requests).values()), -shape.requests.get(CPU, 0), -shape.requests.get("memory", 0), key
 
 
-def _shape(buffer: CapacityBuffer, template: CorePodTemplate) -> PodSet:
+def _shape(buffer: "CapacityBuffer", template: "CorePodTemplate") -> PodSet:
     body, requests = template.template, template.requests
     return PodSet(
         REPLICAS,

@@ -7,11 +7,15 @@ that most machines have more; of several the smallest counts (Karpenter's cache 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from fleet.snapshot import Claim, ClaimState, InstanceType, Measured, MeasuredKind, Node, NodeProfiles
+from fleet.catalog import InstanceType, NodeProfiles
 from model.index import Index, derived
 from model.kinds import NodePool
 from model.quantity import CPU, Resources
+
+if TYPE_CHECKING:  # fleets are checked against what is sold without what is observed
+    from fleet.snapshot import Claim, Measured, MeasuredKind, Node
 
 
 @derived(4096)
@@ -42,11 +46,13 @@ KEPT_DAYS = 30
 """Days for which a measurement counts; older machines had other images or settings."""
 
 
-def measure(claims: Mapping[str, Claim], nodes: Mapping[str, Node]) -> dict[MeasuredKind, Resources]:
+def measure(claims: Mapping[str, "Claim"], nodes: Mapping[str, "Node"]) -> "dict[MeasuredKind, Resources]":
     """Returns the smallest allocatable of the machines that are ready, by instance type and template.
 
     The hash of the template stands for the image and the settings of the kubelet.
     """
+    from fleet.snapshot import ClaimState
+
     found: dict[MeasuredKind, Resources] = {}
     for claim in claims.values():
         node = nodes.get(claim.node)
@@ -76,11 +82,11 @@ class DiscoveredCapacity:
     Whoever holds it calls `learn` now and then (Karpenter's discovered capacity cache).
     """
 
-    view: Measured = field(default_factory=dict)
+    view: "Measured" = field(default_factory=dict)
     """The smallest allocatable of all days by instance type and template; the same object until it changes."""
-    _days: dict[int, dict[MeasuredKind, Resources]] = field(default_factory=dict)
+    _days: "dict[int, dict[MeasuredKind, Resources]]" = field(default_factory=dict)
 
-    def learn(self, claims: Mapping[str, Claim], nodes: Mapping[str, Node], now_s: float) -> None:
+    def learn(self, claims: Mapping[str, "Claim"], nodes: Mapping[str, "Node"], now_s: float) -> None:
         """Adds what the ready machines of this moment have, and forgets days that are too old."""
         today = int(now_s // DAY_S)
         seen = self._days.setdefault(today, {})

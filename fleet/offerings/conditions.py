@@ -21,7 +21,7 @@ _OPEN: Final[Mapping[str, Any]] = {
     "requirements": (),
     "zones": (),
     "capacity_types": get_args(CapacityType),
-    "sharing": Sharing(),
+    "sharing": Sharing.unsaid(),
 }
 """What the fields that choose machines are where they rule nothing out."""
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from fleet.catalog import Catalog
 from fleet.offerings.conditions import condition_steps
 from fleet.offerings.declared_names import allowed_unknown, named_values
 from fleet.offerings.listing import CatalogListing
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.reservations import RESERVED
-from fleet.snapshot import Catalog
 from model.fleet import Fleet
 from model.kinds import NodePool
 from model.loader.declarations import Declarations, Declared

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from fleet.snapshot import Catalog, InstanceOffer
+from fleet.catalog import Catalog, InstanceOffer
 from model import labels
 from model.requirements import Requirements
 

@@ -8,11 +8,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from fleet.catalog import Catalog, InstanceOffer, InstanceType
 from fleet.mig.layouts import WHOLE, cut, is_cuttable, layout_name, pool_layouts, with_gpus
 from fleet.offerings.allocatable import KEPT_FOR_NODES, corrected, profiled, with_capacity
-from fleet.offerings.device_templates import machine_devices
 from fleet.offerings.min_values import asked_values, shared_rooms
 from fleet.offerings.overlays import PoolOverlays, applied_overlays
 from fleet.offerings.reservations import (
@@ -25,8 +25,6 @@ from fleet.offerings.reservations import (
     reservation_selector,
     reserved_labels,
 )
-from fleet.snapshot import Catalog, DaemonOverhead, InstanceOffer, InstanceType, Measured, OfferingKey, Snapshot
-from fleet.snapshot.devices import MachineDevices, TaintRules
 from model import labels
 from model.fleet import Fleet
 from model.gpu_sharing import plugin_config_name
@@ -37,6 +35,10 @@ from model.mig import ALL_DISABLED
 from model.pools import pool_hash, pool_requirements
 from model.quantity import Resources
 from model.requirements import Requirements
+
+if TYPE_CHECKING:  # fleets are checked against what is sold without what is observed
+    from fleet.snapshot import DaemonOverhead, Measured, OfferingKey, Snapshot
+    from fleet.snapshot.devices import MachineDevices, TaintRules
 
 _MachineName = Hashable
 """An instance type, and what overlays add to it."""
@@ -62,14 +64,14 @@ class Offering:
     """When the machine stops taking new work because its capacity block ends (epoch seconds); inf = never."""
     flexible_room: Resources | None = None
     """What of `allocatable` enough other kinds of the pool hold, too, for its `minValues`; None = all of it."""
-    devices: MachineDevices | None = field(default=None, repr=False, compare=False)
+    devices: "MachineDevices | None" = field(default=None, repr=False, compare=False)
     """What pods will be able to claim on the machine, where the DRA driver offers it."""
     fabric_on_request: bool = False
     """Whether it has its network fabric for pods that ask for that; the pool buys the same machine without."""
     preference: "Preference" = field(init=False, repr=False, compare=False)
     """What decides between equal prices; every search for a class of pods asks it."""
 
-    key: OfferingKey = field(init=False, repr=False, compare=False)
+    key: "OfferingKey" = field(init=False, repr=False, compare=False)
     """Breaks ties between offerings; of equal ones the pool's first layout wins."""
 
     def __post_init__(self) -> None:
@@ -96,10 +98,10 @@ class Offerings:
 
     fleet: Fleet
     catalog: Catalog
-    daemons: tuple[DaemonOverhead, ...] = ()
+    daemons: tuple["DaemonOverhead", ...] = ()
     reserved: ReservationSelector = NO_RESERVATIONS
-    measured: Measured = field(default_factory=dict)
-    taint_rules: TaintRules = ()
+    measured: "Measured" = field(default_factory=dict)
+    taint_rules: "TaintRules" = ()
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Where computed node profiles and overlays are kept."""
     _by_pool: dict[str, tuple[Offering, ...]] = field(default_factory=dict)
@@ -223,10 +225,12 @@ class Offerings:
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return wanted.met_by(carried, undefined=_DECIDED_LATER)
 
-    def _devices(self, pool: NodePool, machine: InstanceType, layout: str) -> MachineDevices | None:
+    def _devices(self, pool: NodePool, machine: InstanceType, layout: str) -> "MachineDevices | None":
         """Returns what pods can claim on a machine; None where the device plugin offers its GPUs."""
         if pool.spec.sharing.dra is None:
             return None
+        from fleet.offerings.device_templates import machine_devices
+
         return machine_devices(self.index, self.fleet, pool, machine, layout, self.taint_rules)
 
     def _labels(self, pool: NodePool, offer: InstanceOffer, layout: str, like: dict[str, str] | None) -> dict[str, str]:
@@ -261,7 +265,7 @@ class _MachineCut(NamedTuple):
     rank: int
     room: Resources
     """What is left for pods and DaemonSets."""
-    devices: MachineDevices | None
+    devices: "MachineDevices | None"
     fabric_on_request: bool = False
 
 
@@ -280,7 +284,7 @@ def _by_fabric(pool: NodePool, own: _MachineCut) -> Iterator[_MachineCut]:
         yield own._replace(fabric_on_request=True)
 
 
-def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:
+def offerings_now(fleet: Fleet, snapshot: "Snapshot") -> Offerings:
     """Returns the offerings of a fleet.
 
     The same object until revision, prices, reservations, measurements, DaemonSets or rules about devices change.
@@ -294,10 +298,10 @@ def _offerings(
     index: Index,
     fleet: Fleet,
     catalog: Catalog,
-    daemons: tuple[DaemonOverhead, ...],
+    daemons: tuple["DaemonOverhead", ...],
     reserved: ReservationSelector,
-    measured: Measured,
-    taint_rules: TaintRules,
+    measured: "Measured",
+    taint_rules: "TaintRules",
 ) -> Offerings:
     return Offerings(fleet, catalog, daemons, reserved, measured, taint_rules, index)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.snapshot import CapacityPool, Catalog, InstanceOffer
+from fleet.catalog import Catalog, InstanceOffer
+from fleet.markets import CapacityPool
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived

@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import TYPE_CHECKING
 
-from fleet.snapshot import Claim, InstanceOffer, Reservation, Snapshot
+from fleet.catalog import InstanceOffer, Reservation
 from model import labels
 from model.index import Index, derived
 from model.kinds import CapacityType, NodePool, ReservationTerm
+
+if TYPE_CHECKING:  # fleets are checked against what is sold without what is observed
+    from fleet.snapshot import Claim, Snapshot
 
 RESERVED: CapacityType = "reserved"
 DISCOUNT = 10_000_000
@@ -66,7 +70,7 @@ def _matches(term: ReservationTerm, reservation: Reservation) -> bool:
     )
 
 
-def reservation_selector(snapshot: Snapshot) -> ReservationSelector:
+def reservation_selector(snapshot: "Snapshot") -> ReservationSelector:
     """Returns which pools may use which reservation: the same object until a reservation comes, goes or changes."""
     return _selector(snapshot.index, snapshot.cluster, snapshot.reservations)
 
@@ -76,12 +80,12 @@ def _selector(_index: Index, cluster: str, reservations: Mapping[str, Reservatio
     return ReservationSelector(cluster, {name: replace(found, available=0) for name, found in reservations.items()})
 
 
-def reservation_of(snapshot: Snapshot, claim: Claim) -> Reservation | None:
+def reservation_of(snapshot: "Snapshot", claim: "Claim") -> Reservation | None:
     """Returns the reservation that a claim's machine was bought from; None if there is none or it is gone."""
     return snapshot.reservations.get(claim.capacity_pool.reservation)
 
 
-def offer_of(claim: Claim, snapshot: Snapshot) -> InstanceOffer:
+def offer_of(claim: "Claim", snapshot: "Snapshot") -> InstanceOffer:
     """Returns what was bought with a claim. Raises KeyError for an instance type that is no longer known."""
     where = claim.capacity_pool
     machine = snapshot.catalog.types[where.instance_type]
@@ -120,7 +124,7 @@ class ReservationCapacity:
     """Reservation id -> machines."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "ReservationCapacity":
+    def of(cls, snapshot: "Snapshot") -> "ReservationCapacity":
         """Returns what the cloud says is free, less the claims that the cloud could not know of yet.
 
         A second bound holds where the cloud's count is older than a launch of ours: the size of the reservation less
@@ -149,7 +153,7 @@ class ReservationCapacity:
             self.left[offer.reservation.id] = self.left.get(offer.reservation.id, 0) - count
 
 
-def _occupied(claims: Iterable[Claim], read_at_s: float) -> tuple[Counter[str], Counter[str]]:
+def _occupied(claims: Iterable["Claim"], read_at_s: float) -> tuple[Counter[str], Counter[str]]:
     """Returns claims by reservation: all of them, and those launched after reservations were last read."""
     mine: Counter[str] = Counter()
     unseen: Counter[str] = Counter()
@@ -160,7 +164,7 @@ def _occupied(claims: Iterable[Claim], read_at_s: float) -> tuple[Counter[str], 
     return mine, unseen
 
 
-def unselected(reserved: ReservationSelector, pool: NodePool, claim: Claim) -> str:
+def unselected(reserved: ReservationSelector, pool: NodePool, claim: "Claim") -> str:
     """Returns why a pool no longer selects a machine's reservation; empty if it does, or if none is known.
 
     A machine whose reservation has ended runs on as an on-demand one and is judged as such, so that is no drift.
@@ -171,7 +175,7 @@ def unselected(reserved: ReservationSelector, pool: NodePool, claim: Claim) -> s
     return f"node pool {pool.name} no longer selects its capacity reservation {known.id}"
 
 
-def converted_to_on_demand(snapshot: Snapshot, claim: Claim) -> Claim | None:
+def converted_to_on_demand(snapshot: "Snapshot", claim: "Claim") -> "Claim | None":
     """Returns a reserved claim as an on-demand one once the cloud says it runs in no reservation; else None."""
     where = claim.capacity_pool
     instance = snapshot.instances.get(claim.instance_id)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Protocol
 
+from fleet.catalog import InstanceType
 from fleet.placement.device_allocator import DevicesThere
 from fleet.placement.domains import DomainCounts, EqualPods, Place, add
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodLabels
-from fleet.snapshot.machines import InstanceType
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 
 

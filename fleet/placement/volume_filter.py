@@ -7,12 +7,12 @@ Sources: the plugins VolumeRestrictions (ReadWriteOncePod), NodeVolumeLimits (CS
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from fleet.catalog import InstanceType
 from fleet.placement.domains import EVERYWHERE, ITSELF, Check, Checks, EqualPods, NodeObstacle, Place
 from fleet.placement.neighbours import Neighbours
 from fleet.placement.volume_binding import VOLUMES, binding_check, class_of, class_to_be, waits_for_pod
 from fleet.snapshot import PodSet
 from fleet.snapshot.constraints import EphemeralClaim, PodConstraints
-from fleet.snapshot.machines import InstanceType
 from fleet.snapshot.volumes import VolumeClaim, Volumes
 from model.labels import INSTANCE_TYPE, REGION, ZONE
 

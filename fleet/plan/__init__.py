@@ -32,7 +32,6 @@ from fleet.plan.quotas import (
     quota_changes,
 )
 from fleet.plan.render import to_json
-from fleet.plan.simulated_run import RESTLESS_S, simulate
 from fleet.plan.withdrawals import quota_withdrawn, unconfirmed_deletions
 from fleet.policy.checks import judge_plan
 from fleet.snapshot import GangState, Snapshot
@@ -94,6 +93,8 @@ def make_plan(
     what came of the revisions of the last 24 hours; `confirmed` has the declarations (`nodepool/h100`) that the commit
     says may go. `anyway` is what `happens_anyway` under `before`, where that is known already for this very snapshot.
     """
+    from fleet.plan.simulated_run import simulate  # the deciders, which a plan of declarations alone does not ask
+
     base = _untouched(snapshot) if not base_revision else anyway or happens_anyway(before, snapshot)
     head = consequences(after, simulate(after, snapshot, before=before))
     machines, shared = caused(head.machines, base.machines)
@@ -172,6 +173,8 @@ def _conflicts(after: Fleet, snapshot: Snapshot) -> Iterator[str]:
 
 def happens_anyway(fleet: Fleet, snapshot: Snapshot) -> Consequences:
     """Returns what the fleet in force does from a snapshot on without any change: one half of each plan there."""
+    from fleet.plan.simulated_run import simulate
+
     return consequences(fleet, simulate(fleet, snapshot))
 
 
@@ -190,6 +193,8 @@ def _expiring(head: Consequences) -> Iterator[str]:
 
 def _never_at_rest(seen: Consequences) -> frozenset[str]:
     """Returns the pools whose machines are replaced again and again, with hardly a pause."""
+    from fleet.plan.simulated_run import RESTLESS_S
+
     return frozenset(pool for pool, age_s in seen.expire_again.items() if age_s < RESTLESS_S)
 
 

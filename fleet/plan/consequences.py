@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fleet.actions import OpenClaims, PurchaseTally, SaveClaim, SaveGang
 from fleet.cost.lost_work import lost_work_usd
@@ -14,10 +14,12 @@ from fleet.explain.verdicts import verdicts
 from fleet.mig.layouts import TAKES_OVER, gpu_part, layout_name
 from fleet.nodeclaims.drift import drifts
 from fleet.plan.changes import NOW, PlannedChange, Verb, When
-from fleet.plan.simulated_run import LONGEST_STEP_S, SimulatedRun, TimedAction
 from fleet.snapshot import Claim, Gang, GangState, NodeDisruption, Snapshot
 from model import labels
 from model.fleet import Fleet
+
+if TYPE_CHECKING:  # a plan without a look at the world plays nothing
+    from fleet.plan.simulated_run import SimulatedRun, TimedAction
 
 CUT_ANEW: Final = "is cut anew to"
 AT_ONCE_S = 120.0
@@ -81,7 +83,7 @@ class Consequences:
     """How far (s) was looked ahead where things go on changing; None where they come to rest, or up to the horizon."""
 
 
-def consequences(fleet: Fleet, run: SimulatedRun) -> Consequences:
+def consequences(fleet: Fleet, run: "SimulatedRun") -> Consequences:
     """Returns all that a run does: machines by name, then those bought; gangs by name."""
     tallies = (it.action.tally for it in run.actions if isinstance(it.action, OpenClaims))
     return Consequences(
@@ -107,7 +109,7 @@ def bill(snapshot: Snapshot) -> HourlyBill:
     return HourlyBill(round(sum(claim.price_usd_h for claim in claims), 6), dict(sorted(gpus.items())))
 
 
-def peak_of(begin: Snapshot, actions: Sequence[TimedAction] = ()) -> PeakBill:
+def peak_of(begin: Snapshot, actions: Sequence["TimedAction"] = ()) -> PeakBill:
     """Returns the most that there is from a beginning to the last of the actions."""
     standing = {name: it for name, it in begin.claims.items() if not it.deleting and it.disruption is None}
     found = _counted(standing, NOW)
@@ -165,7 +167,7 @@ def _what(change: PlannedChange) -> object:
 # -- machines ---------------------------------------------------------------------------------------------------------
 
 
-def _machines(fleet: Fleet, run: SimulatedRun) -> Iterator[PlannedChange]:
+def _machines(fleet: Fleet, run: "SimulatedRun") -> Iterator[PlannedChange]:
     bought = _bought(run)
     gone = _told_to_go(run)
     successors = _successors(run, bought, gone)
@@ -192,7 +194,7 @@ def _machines(fleet: Fleet, run: SimulatedRun) -> Iterator[PlannedChange]:
             yield _created(claim, after(run.begin, claim.created_at_s))
 
 
-def _successors(run: SimulatedRun, bought: Mapping[str, Claim], gone: Container[str]) -> dict[str, Claim]:
+def _successors(run: "SimulatedRun", bought: Mapping[str, Claim], gone: Container[str]) -> dict[str, Claim]:
     """Returns claim -> the machine that comes in its place and stays; each comes in the place of one that goes.
 
     One that comes where nothing goes in the end, as work has come to the old machine meanwhile, is one more.
@@ -206,7 +208,7 @@ def _successors(run: SimulatedRun, bought: Mapping[str, Claim], gone: Container[
     return found
 
 
-def _bought(run: SimulatedRun) -> dict[str, Claim]:
+def _bought(run: "SimulatedRun") -> dict[str, Claim]:
     """Returns name -> what was bought; cut as it is in the end, if it was cut anew since."""
     opened = (it.action for it in run.actions if isinstance(it.action, OpenClaims))
     bought = {claim.name: claim for action in opened for claim in action.claims}
@@ -214,15 +216,17 @@ def _bought(run: SimulatedRun) -> dict[str, Claim]:
     return {name: replace(claim, layout=cut.get(name, claim.layout)) for name, claim in bought.items()}
 
 
-def _when(fleet: Fleet, run: SimulatedRun, claim: Claim, reason: str, at_s: float, new: Claim | None) -> When:
+def _when(fleet: Fleet, run: "SimulatedRun", claim: Claim, reason: str, at_s: float, new: Claim | None) -> When:
     """Returns when a machine goes, and the window that has kept it, if one ended just before anything was done."""
     when, began_s = after(run.begin, at_s), min(at_s, new.created_at_s) if new else at_s
     if not when.after_s:
         return when
+    from fleet.plan.simulated_run import LONGEST_STEP_S
+
     return replace(when, until=ended_window(fleet, claim.node_pool, reason, began_s, LONGEST_STEP_S))
 
 
-def _told_to_go(run: SimulatedRun) -> dict[str, tuple[float, NodeDisruption]]:
+def _told_to_go(run: "SimulatedRun") -> dict[str, tuple[float, NodeDisruption]]:
     """Returns claim -> when it was first told to go, and why."""
     found: dict[str, tuple[float, NodeDisruption]] = {}
     for it in run.actions:
@@ -231,7 +235,7 @@ def _told_to_go(run: SimulatedRun) -> dict[str, tuple[float, NodeDisruption]]:
     return found
 
 
-def _held(fleet: Fleet, run: SimulatedRun, gone: Mapping[str, object]) -> Iterator[PlannedChange]:
+def _held(fleet: Fleet, run: "SimulatedRun", gone: Mapping[str, object]) -> Iterator[PlannedChange]:
     """Yields the machines that are not what is declared and still stand at the end, with what keeps them."""
     for name, drift in sorted(drifts(fleet, run.end).items()):
         claim = run.end.claims[name]
@@ -294,7 +298,7 @@ class GangFate:
         return self.end is not None and self.end.state in {GangState.ADMITTED, GangState.FINISHED}
 
 
-def _gangs(run: SimulatedRun) -> Iterator[GangFate]:
+def _gangs(run: "SimulatedRun") -> Iterator[GangFate]:
     saved: dict[str, list[tuple[float, Gang]]] = {}
     for it in run.actions:
         if isinstance(it.action, SaveGang):

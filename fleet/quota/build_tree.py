@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import TYPE_CHECKING
 
 from fleet.quota.fair_share import Demand, share_out
 from fleet.quota.queue_binding import binding_of
@@ -36,11 +37,13 @@ from model.kinds import Queue, Team
 from model.labels import GPU_EQUIVALENT
 from model.mig.layouts import gpu_equivalents
 from model.quantity import Resources
-from model.upstream.cluster_queue import ClusterQueue
 from model.upstream.quotas import ResourceGroup as UpstreamGroup
 from model.upstream.quotas import cells
-from model.upstream.tenancy import Cohort
 from model.upstream.volcano import ROOT
+
+if TYPE_CHECKING:  # most fleets hold none of them
+    from model.upstream.cluster_queue import ClusterQueue
+    from model.upstream.tenancy import Cohort
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,12 +271,12 @@ def _root(above: Mapping[str, str], cohort: str) -> str:
     return cohort
 
 
-def _cohort(cohort: Cohort) -> QuotaCohortSpec:
+def _cohort(cohort: "Cohort") -> QuotaCohortSpec:
     spec = cohort.spec
     return QuotaCohortSpec(cohort.name, spec.parent_name or "", _cells(spec.resource_groups), spec.fair_sharing.weight)
 
 
-def _cluster_queue(queue: ClusterQueue, *, remembers: bool) -> QuotaQueueSpec:
+def _cluster_queue(queue: "ClusterQueue", *, remembers: bool) -> QuotaQueueSpec:
     """Returns the spec of a ClusterQueue.
 
     Usage orders it only with `remembers`: the fleet declares admission fair sharing.

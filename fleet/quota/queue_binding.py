@@ -5,7 +5,7 @@ That queue is a Queue of ours, a queue of Volcano, or a ClusterQueue of Kueue be
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fleet.snapshot import Gang, GangState, Job, Snapshot
 from fleet.snapshot.elastic_parts import PREEMPTABLE
@@ -13,9 +13,11 @@ from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import PriorityClass, Team
 from model.kinds.tenancy import IDLE_AFTER_S
-from model.upstream.cluster_queue import ClusterQueue
 from model.upstream.selectors import LabelSelector
 from model.upstream.volcano import ROOT
+
+if TYPE_CHECKING:  # most fleets hold none of them
+    from model.upstream.cluster_queue import ClusterQueue
 
 DEFAULT_CLASS: Final = "default"
 """The declared PriorityClass of gangs that name none."""
@@ -109,7 +111,7 @@ def _bindings(_index: Index, fleet: Fleet) -> Mapping[tuple[str, str], QueueBind
 _STRICTEST = ("HoldAndDrain", "Hold", "None")
 
 
-def _behind(queue: ClusterQueue, local_stop: str) -> QueueBinding:
+def _behind(queue: "ClusterQueue", local_stop: str) -> QueueBinding:
     """Returns the binding of a ClusterQueue through a LocalQueue: the stricter stop policy of the two holds."""
     stops = {local_stop, queue.spec.stop_policy}
     return QueueBinding(

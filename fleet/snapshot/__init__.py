@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from fleet.catalog import Catalog, ImageKind, InstanceOffer, InstanceType, NodeProfiles, Reservation
 from fleet.markets import CapacityPool, PastPrice, PriceSource
 from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, FormerCut, Launch, MachineEvent, NodeDisruption
 from fleet.snapshot.devices import NO_DEVICES, ClusterDevices
@@ -31,11 +32,7 @@ from fleet.snapshot.gpus import NO_USES, GpuHolders, MeasuredUse
 from fleet.snapshot.limit_ranges import LimitRange, LimitRangeItem
 from fleet.snapshot.machines import (
     NOT_READ,
-    Catalog,
-    ImageKind,
     Instance,
-    InstanceOffer,
-    InstanceType,
     InterruptionHistory,
     LaunchConfiguration,
     LaunchError,
@@ -44,12 +41,10 @@ from fleet.snapshot.machines import (
     LaunchRequest,
     Measured,
     MeasuredKind,
-    NodeProfiles,
     Notice,
     NoticeKind,
     Reach,
     RegistrationOutcome,
-    Reservation,
     Resolutions,
     Resolved,
 )

@@ -5,7 +5,6 @@ however it is written. What follows from a family of images beside its validatio
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from math import ceil
 from types import MappingProxyType
@@ -210,6 +209,8 @@ def check_user_data(family: str, user_data: str) -> None:
     """Raises, at `userData`, for user data that images of the family could not read."""
     if family not in _READ_TOML:
         return
+    import tomllib
+
     try:
         tomllib.loads(user_data)
     except tomllib.TOMLDecodeError as error:
@@ -219,7 +220,7 @@ def check_user_data(family: str, user_data: str) -> None:
 class Ec2Machine(Spec):
     """What only EC2 has of a node template, and the kubelet's settings among it, as in an `EC2NodeClass`."""
 
-    amis: AmiTerms = (AmiTerm(alias="al2023@latest"),)
+    amis: AmiTerms = (AmiTerm.known(alias="al2023@latest"),)
     """Machine images; of all that are found, the newest that suits the machine. Unset = the current image of Amazon
     Linux 2023 for EKS, with NVIDIA's drivers where the machine has GPUs."""
     images: Literal["Follow", "ProposeChange"] = "Follow"

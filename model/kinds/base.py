@@ -178,6 +178,14 @@ class Spec(BaseModel):
         """Returns the part of a declaration that says nothing of it: a default, for which no validator is built."""
         return cls.model_construct()
 
+    @classmethod
+    def known(cls, **values: Any) -> Self:
+        """Returns a part with values that need no check, because code names them or a check has seen them.
+
+        It takes them by the names of the fields. No validator is built for it, which few commands would use again.
+        """
+        return cls.model_construct(**values)
+
 
 class Metadata(Spec):
     """Name and free-form labels of a declaration. Names are unique within a kind; there are no namespaces."""

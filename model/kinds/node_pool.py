@@ -229,7 +229,7 @@ class DisruptionSpec(Spec):
     """Whether a spot machine may give way to a cheaper spot machine, where 15 cheaper types or more would do."""
     consolidate_after: Duration = 60.0
     """Quiet time since the last pod came or went before a node counts as idle."""
-    budgets: Annotated[tuple[Budget, ...], Field(max_length=50)] = (Budget(),)
+    budgets: Annotated[tuple[Budget, ...], Field(max_length=50)] = (Budget.unsaid(),)
     """All that apply hold at once; unset = one budget of `10%`."""
     on_rebalance: Literal["Ignore", "Replace"] = "Ignore"
     """What EC2's advice to move off a spot machine leads to: nothing, or the machine is replaced first, then left."""
@@ -269,15 +269,15 @@ GPU_NEEDS_RESET: Final = "GpuNeedsReset"
 """The same: a GPU of the node does not work, or not rightly, until it is reset."""
 
 REPAIRS = (
-    Repair(condition="Ready", statuses=("False", "Unknown"), after=300.0),
-    Repair(condition="AcceleratedHardwareReady", after=600.0),
-    Repair(condition=GPU_FAILED, statuses=("True",), after=60.0),
-    Repair(condition=GPU_NEEDS_RESET, statuses=("True",), after=600.0),
+    Repair.known(condition="Ready", statuses=("False", "Unknown"), after=300.0),
+    Repair.known(condition="AcceleratedHardwareReady", after=600.0),
+    Repair.known(condition=GPU_FAILED, statuses=("True",), after=60.0),
+    Repair.known(condition=GPU_NEEDS_RESET, statuses=("True",), after=600.0),
     *(
-        Repair(condition=condition, after=1800.0)
+        Repair.known(condition=condition, after=1800.0)
         for condition in ("StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady")
     ),
-    *(Repair(condition=it, statuses=("True",), after=1800.0) for it in ("KernelDeadlock", "ReadonlyFilesystem")),
+    *(Repair.known(condition=it, statuses=("True",), after=1800.0) for it in ("KernelDeadlock", "ReadonlyFilesystem")),
 )
 """The conditions of the EKS node monitoring agent, the lasting ones of node-problem-detector, and what Muster reads off
 dcgm-exporter; silence itself sooner than Karpenter (30 min), whole gangs wait."""

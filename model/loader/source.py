@@ -9,7 +9,7 @@ from model.problem import Code, Problem, Severity
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 """What libyaml counts as the end of a line."""
 _FORBIDDEN = re.compile(
-    "[^\t\n\r\x20-\x7e\x85\xa0-\u2029\u202f-\u2065\u206a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 """Control characters, and the bidirectional overrides that make text read differently from what it says."""
 _SECRET = re.compile(r"""["']?\bkind["']?\s*:\s*(?:&\S+\s+)?["']?Secret\b""")

@@ -109,21 +109,21 @@ def version_of_release(published: str) -> str:
     return f"v{version}" if dash and _VERSION.fullmatch(version) else ""
 
 
-def _disk(device: str, size: str) -> BlockDeviceMapping:
-    volume = {"volumeSize": size, "volumeType": "gp3", "encrypted": True, "deleteOnTermination": True}
-    return BlockDeviceMapping(device_name=device, ebs=Ebs.model_validate(volume))
+def _disk(device: str, size_gib: int) -> BlockDeviceMapping:
+    volume = Ebs.known(volume_size=size_gib, volume_type="gp3", encrypted=True, delete_on_termination=True)
+    return BlockDeviceMapping.known(device_name=device, ebs=volume)
 
 
 AMI_FAMILIES: Mapping[AmiFamily, AmiFamilyTraits] = {
     "AL2023": AmiFamilyTraits(
-        nodeadm.user_data, _al2023, _eks_release(_al2023), (_disk("/dev/xvda", "20Gi"),), "/dev/xvda"
+        nodeadm.user_data, _al2023, _eks_release(_al2023), (_disk("/dev/xvda", 20),), "/dev/xvda"
     ),
-    "AL2": AmiFamilyTraits(bootstrap.user_data, _al2, _eks_release(_al2), (_disk("/dev/xvda", "20Gi"),), "/dev/xvda"),
+    "AL2": AmiFamilyTraits(bootstrap.user_data, _al2, _eks_release(_al2), (_disk("/dev/xvda", 20),), "/dev/xvda"),
     "Bottlerocket": AmiFamilyTraits(
         bottlerocket.user_data,
         _bottlerocket,
         _bottlerocket_release,
-        (_disk("/dev/xvda", "4Gi"), _disk("/dev/xvdb", "20Gi")),
+        (_disk("/dev/xvda", 4), _disk("/dev/xvdb", 20)),
         "/dev/xvdb",
         KubeletRules(reserves_for_eni_pods=False, pods_per_core=False),
     ),

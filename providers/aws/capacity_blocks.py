@@ -5,10 +5,12 @@ Source: EC2 User Guide, "Capacity Blocks for ML"; EC2 API Reference, `InstanceMa
 
 from collections.abc import Mapping
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fleet.snapshot import LaunchRequest
 from model.kinds import ReservationKind
+
+if TYPE_CHECKING:  # who asks how many machines NVLink joins buys none
+    from fleet.snapshot import LaunchRequest
 
 TERMINATION_S = 30 * 60.0
 """EC2 begins to terminate the machines of a capacity block this long before the block's end (EC2 User Guide, "Capacity
@@ -28,7 +30,7 @@ def terminates_s(kind: ReservationKind, ends_s: float) -> float:
     return ends_s - TERMINATION_S if kind == "capacity-block" else inf
 
 
-def market_of(request: LaunchRequest) -> str:
+def market_of(request: "LaunchRequest") -> str:
     """How EC2 sells what is in a reservation (`MarketType`), where that is not plain on-demand."""
     if request.interruptible:
         return "interruptible-capacity-reservation"

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleet.snapshot import Catalog, InstanceOffer, InstanceType, PriceSource
+from fleet.catalog import Catalog, InstanceOffer, InstanceType
+from fleet.markets import PriceSource
 from model.kinds import CapacityType
 from providers.aws.allocatable import USUAL, ClusterSettings, hardware
 from providers.aws.facts import TypeFacts, package, package_types

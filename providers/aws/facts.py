@@ -2,11 +2,13 @@
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import cache
-from importlib.resources import files
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final, cast
+
+from providers.aws import data
 
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
@@ -80,11 +82,13 @@ class TypeFacts:
 COLUMNS = tuple(column.name for column in fields(TypeFacts))
 
 
+_PACKAGE: Final = Path(data.__path__[0]) / "ec2.json.gz"
+
+
 @cache
 def package() -> Mapping[str, Any]:
     """The package data: `meta`, `columns`, `types`, `prices`, `zones` (see `tools/ec2_facts.py`). Read once, 10 ms."""
-    packed = files("providers.aws.data").joinpath("ec2.json.gz").read_bytes()
-    return cast("dict[str, Any]", json.loads(gzip.decompress(packed)))
+    return cast("dict[str, Any]", json.loads(gzip.decompress(_PACKAGE.read_bytes())))
 
 
 DOCUMENTED: Mapping[str, TypeFacts] = {
@@ -116,16 +120,36 @@ def package_types() -> Mapping[str, TypeFacts]:
     document = package()
     if tuple(document["columns"]) != COLUMNS:
         raise RuntimeError("providers/aws/data/ec2.json.gz has other columns than this version; build it again")
-    recorded = {row[0]: _from_row(row) for row in document["types"]}
-    return dict(sorted({**DOCUMENTED, **recorded}.items()))
+    return _PackageTypes({row[0]: row for row in document["types"]})
 
 
-def _from_row(row: list[Any]) -> TypeFacts:
-    values = dict(zip(COLUMNS, row, strict=True))
-    values["usage_classes"] = tuple(values["usage_classes"])
-    values["gpus"] = tuple(GpuFacts(*gpu) for gpu in values["gpus"])
-    values["neuron"] = Neuron(*values["neuron"]) if values["neuron"] else None
-    return TypeFacts(**values)
+class _PackageTypes(Mapping[str, TypeFacts]):
+    """The rows of the package, each made into facts once it is asked for: most fleets name a few types."""
+
+    def __init__(self, rows: Mapping[str, Sequence[Any]]) -> None:
+        self._rows, self._made = rows, {name: it for name, it in DOCUMENTED.items() if name not in rows}
+        self._names = dict.fromkeys(sorted({*rows, *self._made}))
+
+    def __getitem__(self, name: str) -> TypeFacts:
+        if name not in self._made:
+            self._made[name] = _from_row(self._rows[name])
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _from_row(row: Sequence[Any]) -> TypeFacts:
+    *plain, usage_classes, gpus, neuron = row
+    devices = tuple(GpuFacts(*gpu) for gpu in gpus), Neuron(*neuron) if neuron else None
+    values: list[Any] = [*plain, tuple(usage_classes), *devices]
+    return TypeFacts(*values)
 
 
 def describe_facts(info: Mapping[str, Any]) -> TypeFacts | None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from fleet.catalog import Catalog, InstanceOffer, InstanceType
 from fleet.offerings.listing import CatalogListing, not_against
-from fleet.snapshot import Catalog, InstanceOffer, InstanceType
 from model import labels
 from model.requirements import Requirements
 from providers.aws.allocatable import hardware

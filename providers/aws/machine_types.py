@@ -7,7 +7,7 @@ A label whose value is not known is left out, as a node of that type may carry a
 import re
 from collections.abc import Iterator
 
-from fleet.snapshot import InstanceType
+from fleet.catalog import InstanceType
 from model import labels
 from providers.aws.allocatable import USUAL, ClusterSettings, allocatable, capacity
 from providers.aws.attach_limits import attach_limits

@@ -6,10 +6,10 @@ The formulas are those of the EKS images, as Karpenter documents and computes th
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import ceil
 
-from fleet.snapshot import InstanceType
+from fleet.catalog import InstanceType
 from model.kinds.node_template import NodeTemplate
 from model.quantity import Resources, canonical_amount
 from providers.aws.ami_families import AMI_FAMILIES, KubeletRules
@@ -188,9 +188,14 @@ def _reserved_milli_cpu(milli_cpu: int) -> int:
     return reserved
 
 
+@lru_cache(maxsize=256)  # one and the same for every type of a region
+def _quantity(signal: str) -> int:
+    return canonical_amount("memory", signal)
+
+
 def eviction_threshold(signal: str, capacity_bytes: int) -> int:
     """Bytes the kubelet defends: a quantity, or a percentage of the capacity rounded up; 100 % means none."""
     if not signal.endswith("%"):
-        return canonical_amount("memory", signal)
+        return _quantity(signal)
     percent = float(signal.removesuffix("%"))
     return 0 if percent == 100 else ceil(capacity_bytes / 100 * percent)

@@ -4,7 +4,6 @@ Source: Bottlerocket's settings (`settings.kubernetes`, `settings.bootstrap-comm
 Merged as Karpenter does (`pkg/providers/amifamily/bootstrap/bottlerocket.go`).
 """
 
-import tomllib
 from typing import Any
 
 from model.kinds.kubelet import Kubelet
@@ -34,6 +33,8 @@ _PERCENTAGES = {
 
 def user_data(told: Joining) -> str:
     """The settings; raises `CloudRejected` for user data that is no TOML."""
+    import tomllib
+
     try:
         said = tomllib.loads(told.template.user_data)
     except tomllib.TOMLDecodeError as error:

@@ -520,9 +520,23 @@ HEAVY = (
     "prometheus_client",
     "cryptography",
 )
+OF_FILES = (
+    *HEAVY,
+    "urllib3",
+    "msgspec",
+    "tomllib",
+    "model.upstream.manifests",
+    "fleet.snapshot",
+)
+DECIDERS = ("fleet.deciders", "fleet.replay", "fleet.gangs.lifecycle", "model.upstream.cluster_queue")
+REFERENCE = "examples/reference"
 LIGHT = {
     "help": (["--help"], (*HEAVY, "pydantic", "msgspec", "yaml")),
-    "validate": (["validate", "examples/minimal"], (*HEAVY, "model.upstream.manifests")),
+    "validate": (["validate", REFERENCE], OF_FILES),
+    "policy test": (["policy", "test", REFERENCE], (*OF_FILES, "fleet.offerings", "providers.aws")),
+    "start queue": (["start", "queue", "research", "--fleet", REFERENCE], (*OF_FILES, "fleet", "providers.kube")),
+    "offers": (["offers", "--gpu", "h100", "--fleet", REFERENCE], (*HEAVY, *DECIDERS, "urllib3", "fleet.explain.node")),
+    "plan": (["plan", REFERENCE], (*HEAVY, *DECIDERS, "urllib3", "fleet.plan.simulated_run")),
 }
 
 
@@ -540,6 +554,30 @@ def test_what_a_quick_command_does_not_import(name: str) -> None:
     done = run(script=script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_no_validator_is_built_before_a_file_is_read() -> None:
+    """Constants and defaults of the code need none: each takes as long as to read a file."""
+    script = (
+        "import agent.cli.validate, agent.clouds.aws, agent.config, fleet.offerings.declared, fleet.policy.checks\n"
+        "from pydantic import BaseModel\n"
+        "def below(model): return {model}.union(*map(below, model.__subclasses__()))\n"
+        "ours = (it for it in below(BaseModel) if it.__module__.partition('.')[0] in ('agent', 'model'))\n"
+        "print('BUILT', sorted(it.__name__ for it in ours if it.__pydantic_complete__))"
+    )
+    done = run(script=script)
+    assert done.stdout.splitlines() == ["BUILT []"], done.stderr
+
+
+def test_no_garbage_is_looked_for_at_the_end() -> None:
+    script = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print('KEPT', gc.get_freeze_count() > 10_000, gc.get_threshold()[0]))\n"
+        "from agent.cli import main\n"
+        "sys.argv = ['muster', 'validate', 'examples/minimal']\n"
+        "main()"
+    )
+    assert run(script=script).stdout.splitlines()[-1] == "KEPT True 250000"
 
 
 def _commands(program: typer.Typer) -> set[str]:
