@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from agent.spent import GangMoney, PastMonth
 from agent.web.view import Looking, PageView, Part, paged
 from fleet.cost.allocation import MICRO, allocate
-from fleet.cost.machine_use import IDLE
+from fleet.cost.machine_use import IDLE, UNOBSERVED
 from fleet.cost.statement import Month
 from fleet.explain.machine_tiles import MachineTile, machine_tiles
 from fleet.explain.node import MachineView, node_view
@@ -222,7 +222,13 @@ def money(look: Looking) -> PageView:
     """The month by team, with a forecast, and months by the ledger; `team` lists what its gangs cost, `month` when."""
     chosen, month = look.asked("team"), look.asked("month")
     past = next((it for it in look.months if it.name == month), None)
-    values: dict[str, Any] = {"rows": _money(look), "team": chosen, "now_s": look.snapshot.now_s, "idle": IDLE}
+    values: dict[str, Any] = {
+        "rows": _money(look),
+        "team": chosen,
+        "now_s": look.snapshot.now_s,
+        "idle": IDLE,
+        "unobserved": UNOBSERVED,
+    }
     parts = [Part("teams", "money.html", values)]
     if look.months:
         parts.append(Part("months", "money_months.html", {"rows": list(_months(look)), "month": month}))

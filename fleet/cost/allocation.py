@@ -85,9 +85,16 @@ def _shares(use: MachineUse) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(paid.items()))
 
 
-def _machine(usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float) -> Mapping[str, int]:
+def machine_parts(use: MachineUse, seconds: float) -> Mapping[str, int]:
+    """Returns what each team pays for so many seconds of a machine (micro-USD); `use.rest` for what nobody takes."""
+    return _machine(use.usd_h, _shares(use), seconds, use.rest)
+
+
+def _machine(
+    usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float, rest: str = IDLE
+) -> Mapping[str, int]:
     """Returns what each team pays for one machine (micro-USD); together its price."""
     taken = dict(shares)
-    taken[IDLE] = taken.get(IDLE, 0.0) + max(0.0, 1.0 - sum(taken.values()))
+    taken[rest] = taken.get(rest, 0.0) + max(0.0, 1.0 - sum(taken.values()))
     parts = split(round(usd_h * MICRO * seconds / 3600), list(taken.values()))
     return {team: amount for team, amount in zip(taken, parts, strict=True) if amount}

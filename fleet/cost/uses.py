@@ -1,6 +1,6 @@
 """What every machine that bills costs an hour, and who takes which part of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -22,7 +22,7 @@ from fleet.snapshot import (
     PriceSource,
     Snapshot,
 )
-from fleet.snapshot.lookups import ordinary_tenants, tenants, unclaimed
+from fleet.snapshot.lookups import node_of, ordinary_tenants, tenants, unclaimed
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
@@ -30,6 +30,8 @@ from model.kinds import CapacityType, MigLayout
 from model.mig.layouts import config_name
 
 AS_BOUGHT: Final = "price at purchase"
+LISTED_AFTER_S: Final = 60.0
+"""A machine that was launched so long before a listing, and is not in it, has ended and is forgotten by the cloud."""
 
 
 class NegotiatedRate(NamedTuple):
@@ -77,6 +79,38 @@ def uses(
         ordinary_tenants(snapshot),
         unclaimed(snapshot),
     )
+
+
+def ended_uses(
+    fleet: Fleet, snapshot: Snapshot, terms: CostTerms, since_s: float
+) -> Iterator[tuple[MachineUse, float]]:
+    """Yields the machines that are known to have ended since then, and when (epoch seconds).
+
+    The cloud says so of those that it still lists, the node of one that it has forgotten: it is not ready since. Who
+    held a machine is what the Workloads still say: a gang that has not been told of the end yet.
+    """
+    index, catalog = snapshot.index, snapshot.catalog
+    context = _Context(fleet, catalog, terms, frozenset())
+    maker = _Maker(context, _offers(index, catalog), _layouts(index, fleet), ordinary_tenants(snapshot))
+    held, owned = tenants(snapshot), set()
+    for name, claim in sorted(snapshot.claims.items()):
+        owned.add(claim.instance_id)
+        instance = snapshot.instances.get(claim.instance_id)
+        if claim.launched_at_s and _end_s(snapshot, claim, instance) > since_s:
+            yield maker.of_claim(claim, instance, held.get(name, ())), _end_s(snapshot, claim, instance)
+    for name, instance in sorted(snapshot.instances.items()):
+        ours = name not in owned and instance.tags.get(labels.CLUSTER) == snapshot.cluster
+        if ours and instance.gone and instance.ended_at_s > since_s:
+            yield maker.of_stray(instance), instance.ended_at_s
+
+
+def _end_s(snapshot: Snapshot, claim: Claim, instance: Instance | None) -> float:
+    """Returns when a machine is known to have ended (epoch seconds); 0 where it has not, or nobody tells."""
+    if instance is not None:
+        return instance.ended_at_s if instance.gone else 0.0
+    node = node_of(snapshot, claim)
+    unlisted = snapshot.instances_at_s > claim.launched_at_s + LISTED_AFTER_S
+    return node.ready_changed_at_s if unlisted and node is not None and not node.ready else 0.0
 
 
 def subject_usd_h(index: Index, used: Mapping[str, MachineUse]) -> Mapping[str, float]:
