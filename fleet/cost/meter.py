@@ -23,6 +23,9 @@ right, who had them does not."""
 MOST_STARTS: Final = 50_000
 """Starts that are not written yet; of more the oldest are dropped."""
 
+_MachineEnd = tuple[MachineUse, float]
+"""A machine, and when it ended (epoch seconds)."""
+
 
 @dataclass(slots=True)
 class Meter:
@@ -61,7 +64,7 @@ class Meter:
         snapshot: Snapshot,
         used: Mapping[str, MachineUse],
         team_of: Callable[[str, str], str | None] = lambda _namespace, _queue: None,
-        ended: Iterable[tuple[MachineUse, float]] = (),
+        ended: Iterable[_MachineEnd] = (),
     ) -> None:
         """Take note of what is different from the last look. A clock that went back changes nothing until it is past.
 
@@ -79,19 +82,7 @@ class Meter:
         held = [*self._held(stopped)] if stopped else ()
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
-        told = {use.machine: (use, ended_s) for use, ended_s in ended if ended_s > self.until_s}
-        for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
-            if key in used and not silence.forgotten(used[key]):
-                self._runs(key, used[key], silence, silent=silent)
-            elif key in self.spans and self.spans[key].ended_s is None:
-                self.spans[key] = self._ended(key, silence, told.get(key), silent=silent)
-                self.noted += 1
-        for key, (use, ended_s) in sorted(told.items()):
-            if key not in self.spans:
-                begin_s = max(self.cut_until_s, use.launched_s)
-                segments = _first(use, silence._replace(begin_s=begin_s, end_s=max(begin_s, ended_s)))
-                self.spans[key] = MachineSpan(segments, ended_s, ENDED)
-                self._silent = True
+        self._bill(used, silence, {it.machine: (it, at_s) for it, at_s in ended if at_s > self.until_s}, silent=silent)
         for key, holding in held:
             self._lost(key, holding, stopped[holding.subject], snapshot.gangs, now_s)
         self._note_starts(snapshot.gangs, now_s, team_of)
@@ -100,6 +91,23 @@ class Meter:
         self._seen, self._gangs, self.until_s = used, snapshot.gangs, now_s
         stay = {it.instance_id for it in snapshot.claims.values() if not it.disruption and not it.deleting}
         self._leaving = {key: why for key, why in self._leaving.items() if key in used and key not in stay}
+
+    def _bill(
+        self, used: Mapping[str, MachineUse], silence: Silence, told: Mapping[str, _MachineEnd], *, silent: bool
+    ) -> None:
+        """Take note of machines that are used otherwise than at the last look, that came and that went."""
+        for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
+            if key in used and not silence.forgotten(used[key]):
+                self._runs(key, used[key], silence, silent=silent)
+            elif key in self.spans and self.spans[key].ended_s is None:
+                self.spans[key] = self._ended(key, silence, told.get(key), silent=silent)
+                self.noted += 1
+        for key in sorted(told.keys() - self.spans.keys()):
+            use, ended_s = told[key]
+            begin_s = max(self.cut_until_s, use.launched_s)
+            segments = _first(use, silence._replace(begin_s=begin_s, end_s=max(begin_s, ended_s)))
+            self.spans[key] = MachineSpan(segments, ended_s, ENDED)
+            self._silent = True
 
     def returned(self, instances: Iterable[str], reason: str) -> None:
         """Take note that machines are being given back, and why."""
@@ -124,20 +132,23 @@ class Meter:
             return (first._replace(begin_s=max(self.cut_until_s, use.launched_s)), *segments[1:])
         return segments
 
-    def _ended(self, key: str, silence: Silence, told: tuple[MachineUse, float] | None, *, silent: bool) -> MachineSpan:
+    def _ended(self, key: str, silence: Silence, told: _MachineEnd | None, *, silent: bool) -> MachineSpan:
         """Returns a machine's span closed: when the cloud says, else now, or when it was last seen before a silence."""
         span, instance = self.spans[key], silence.after.instances.get(key)
         told_s = (instance.ended_at_s if instance is not None else 0.0) or (told[1] if told is not None else 0.0)
         ended_s = told_s or (self.until_s if silent else silence.end_s)
         segments = span.segments
-        for it in segments[-1].use.holdings:
-            if not silent or silence.held_until_s(it) is None:
-                continue
-            self._settled_s = silence.end_s + SETTLED_S
-            self._bereft[it.subject] = min(ended_s, self._bereft.get(it.subject, inf))
+        if silent:
+            self._note_bereft(segments[-1].use.holdings, ended_s, silence)
         if silent and ended_s > self.until_s:
             segments += tuple(silent_segments(silence, segments[-1].use, None))
         return replace(span, segments=segments, ended_s=ended_s, ended=self._leaving.get(key, ENDED))
+
+    def _note_bereft(self, holdings: Iterable[Holding], ended_s: float, silence: Silence) -> None:
+        for it in holdings:
+            if silence.held_until_s(it) is not None:
+                self._settled_s = silence.end_s + SETTLED_S
+                self._bereft[it.subject] = min(ended_s, self._bereft.get(it.subject, inf))
 
     def _ran(self, gangs: Mapping[str, Gang]) -> Mapping[str, Gang]:
         """Returns the gangs that ran when somebody looked last, as they were then: all that is known after a crash."""

@@ -13,6 +13,7 @@ from fleet.cost.allocation import MICRO, split
 from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
 
 HOUR_S: Final = 3600.0
+DAY_S: Final = 86_400.0
 ENDED: Final = "Ended"
 """Why a machine ended that was not being given back."""
 
@@ -196,22 +197,28 @@ def cut_hour(cluster: str, span: MachineSpan, hour_s: float, seen_s: float = inf
 
     `seen_s` is up to when the machine was seen, where the hour is not over.
     """
-    cut, until_s = _Cut(), min(hour_s + HOUR_S, seen_s, inf if span.ended_s is None else span.ended_s)
+    end_s = hour_s + HOUR_S
+    found = cut_time(cluster, span, hour_s, min(end_s, seen_s, inf if span.ended_s is None else span.ended_s))
+    if span.ended_s is None or not hour_s < span.ended_s <= end_s:
+        return found
+    return [replace(record, ended=span.ended) for record in found]
+
+
+def cut_time(cluster: str, span: MachineSpan, begin_s: float, until_s: float) -> Sequence[LedgerRecord]:
+    """Returns the records of a machine for `[begin_s, until_s)`, as of one hour; with what was lost in that hour."""
+    cut = _Cut()
     for segment, end_s in with_ends(span.segments):
-        first_s = max(hour_s, segment.begin_s)
+        first_s = max(begin_s, segment.begin_s)
         last_s = min(until_s, end_s)
         if last_s > first_s:
             cut.add(segment.use, last_s - first_s)
     for lost in span.lost:
-        if hour_s <= lost.at_s < hour_s + HOUR_S:
+        if begin_s <= lost.at_s < begin_s + HOUR_S:
             cut.lose(lost, span.segments[-1].use)
     keys = sorted(cut.sums)
     costs = split(round(cut.usd_s * MICRO / 3600), [cut.sums[key].weight for key in keys])
     usd_h = round(cut.usd_s / cut.lasted_s, 6) if cut.lasted_s else 0.0
-    found = [_record(cluster, hour_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
-    if span.ended_s is None or not hour_s < span.ended_s <= hour_s + HOUR_S:
-        return found
-    return [replace(record, ended=span.ended) for record in found]
+    return [_record(cluster, begin_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
 
 
 def with_ends(segments: Sequence[Segment]) -> Iterator[tuple[Segment, float]]:

@@ -67,15 +67,21 @@ def silent_segments(silence: Silence, before: MachineUse, after: MachineUse | No
     begin_s, end_s, _ = silence
     held = [it for it in _held(silence, before, after) if it.begin_s < end_s and it.end_s > begin_s]
     times = {begin_s, *(it.begin_s for it in held), *(it.end_s for it in held)}
-    spot = before.spot_part > 0
-    rate = "" if before.spot_part == 1 else f", {before.priced.source}"
-    priced = before.priced._replace(source=f"{AS_BEFORE}{rate}") if spot else before.priced
-    segments = []
-    for at_s in sorted(it for it in times if begin_s <= it < end_s):
+    unseen = replace(before, rest=UNOBSERVED, priced=_price_before(before))
+
+    def segment(at_s: float) -> Segment:
         holdings = tuple(it.holding for it in held if it.begin_s <= at_s < it.end_s)
-        use = replace(before, holdings=holdings, rest=UNOBSERVED, priced=priced)
-        segments.append(Segment(at_s, use, awaits_price=spot))
-    return segments
+        return Segment(at_s, replace(unseen, holdings=holdings), awaits_price=before.spot_part > 0)
+
+    return [segment(at_s) for at_s in sorted(times) if begin_s <= at_s < end_s]
+
+
+def _price_before(before: MachineUse) -> PriceSource:
+    """Returns the source of a price that nobody saw: that of one which does not move is what it was."""
+    if not before.spot_part:
+        return before.priced
+    rate = "" if before.spot_part == 1 else f", {before.priced.source}"
+    return before.priced._replace(source=f"{AS_BEFORE}{rate}")
 
 
 def _held(silence: Silence, before: MachineUse, after: MachineUse | None) -> Iterator[_HeldTime]:
