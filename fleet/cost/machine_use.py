@@ -61,6 +61,10 @@ class Holding:
     since_s: float
     """Since when it holds them at the earliest (epoch seconds)."""
 
+    def of_run(self, admitted_at_s: float) -> bool:
+        """Returns whether a gang has held it since this admission; what is stored is whole microseconds."""
+        return abs(self.since_s - admitted_at_s) < 1.0
+
 
 class MachinePrice(NamedTuple):
     """A `MachinePrice` is what a machine costs an hour (USD), until its reservation ends and then."""

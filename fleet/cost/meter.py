@@ -164,7 +164,7 @@ class Meter:
             found = _holdings_at_end(span) if span.ended_s is not None else span.segments[-1].use.holdings
             for it in found:
                 run = stopped.get(it.subject)
-                if run is not None and (span.ended_s is None or it.since_s == run.admitted_at_s):
+                if run is not None and (span.ended_s is None or it.of_run(run.admitted_at_s)):
                     yield key, it
 
     def _note_starts(self, gangs: Mapping[str, Gang], now_s: float, team_of: Callable[[str, str], str | None]) -> None:
@@ -312,5 +312,7 @@ def _stopped(before: Gang, now: Gang | None) -> bool:
     """Returns whether a gang that ran is stopped before its end; one that is gone altogether was deleted."""
     if before.state is not GangState.ADMITTED or now is None:
         return False
-    again = now.state is GangState.ADMITTED and now.admitted_at_s > before.admitted_at_s
-    return again or now.state in {GangState.EVICTING, GangState.PENDING, GangState.RESERVED}
+    if now.state is GangState.ADMITTED:
+        return now.admitted_at_s > before.admitted_at_s
+    evicted = now.eviction is not None and abs(now.eviction.admitted_at_s - before.admitted_at_s) < 1.0
+    return now.state is GangState.EVICTING or (evicted and now.state is not GangState.FINISHED)

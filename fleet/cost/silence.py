@@ -42,10 +42,10 @@ class Silence(NamedTuple):
             return None
         if job is not None and job.result and job.finished_at_s:
             return job.finished_at_s
-        if gang.state in _RUNS and gang.admitted_at_s == holding.since_s:
+        if gang.state in _RUNS and holding.of_run(gang.admitted_at_s):
             return inf
         stopped = gang.eviction
-        return stopped.at_s if stopped is not None and stopped.admitted_at_s == holding.since_s else None
+        return stopped.at_s if stopped is not None and holding.of_run(stopped.admitted_at_s) else None
 
     def forgotten(self, use: MachineUse) -> bool:
         """Returns whether a machine that a claim still answers for has ended, and nobody can tell when."""
@@ -90,10 +90,10 @@ def _held(silence: Silence, before: MachineUse, after: MachineUse | None) -> Ite
     for it in there:
         until_s = silence.held_until_s(it)
         yield _HeldTime(max(it.since_s, silence.begin_s), inf if until_s is None else until_s, it)
-    told = {(it.subject, it.since_s) for it in there}
+    told = {(it.subject, round(it.since_s)) for it in there}
     for it in before.holdings:
         until_s = silence.held_until_s(it)
-        if until_s is not None and (it.subject, it.since_s) not in told:
+        if until_s is not None and (it.subject, round(it.since_s)) not in told:
             yield _HeldTime(max(it.since_s, silence.begin_s), until_s, it)
 
 

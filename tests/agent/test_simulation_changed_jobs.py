@@ -150,3 +150,43 @@ def test_a_misspelt_annotation_keeps_a_job_waiting_until_it_is_mended() -> None:
         if it.startswith("unread: ")
     ]
     assert "muster.dev/max-runtime" in note
+
+
+@pytest.mark.parametrize("dies_after", [None, 1, 2])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_job_that_is_changed_while_it_waits_keeps_what_it_has_been_through(
+    dies_after: int | None, *, held: bool
+) -> None:
+    """Evicted once, it asks for less than before, while it waits or while machines are bought for it.
+
+    The agent may die after each write of the change: status, then specification.
+    """
+    scene = Scene(simple(limits={"nodes": 1}))
+    scene.runs(gpu_job("g"))
+    scene.sim.advance(500)
+    scene.runs(gpu_job("urgent", priority="high"))
+    scene.until(lambda: scene.state("g") == "Pending")
+    before = scene.sim.gang("g")
+    assert before is not None
+    assert before.evictions == 1
+    assert before.ran_before_s > 400
+    if held:
+        scene.sim.push(simple(limits={"nodes": 2}))
+        scene.until_state("g", "QuotaReserved")
+    if dies_after:
+        scene.sim.crash_at(scene.sim.writes + dies_after, "after")
+    patched(
+        scene, "Job", "g", {"spec": {"parallelism": 1}, "metadata": {"labels": {"muster.dev/priority-class": "high"}}}
+    )
+    scene.sim.advance(20)
+    scene.sim.restart()
+    scene.sim.advance(20)
+    after = scene.sim.gang("g")
+    assert after is not None
+    assert (after.priority_class, after.priority) == ("high", 1000)
+    assert (after.evictions, after.ran_before_s, after.workload_uid) == (1, before.ran_before_s, before.workload_uid)
+    (shown,) = (it for it in scene.sim.objects("Workload") if it["metadata"]["name"] == after.workload)
+    assert shown["metadata"]["labels"]["muster.dev/priority-class"] == "high"
+    scene.sim.push(simple(limits={"nodes": 2}))
+    scene.until_running("g", 900)
+    scene.settle()
