@@ -5,9 +5,8 @@ crash and a change of leader.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import Any, get_args
 
@@ -16,7 +15,9 @@ from agent.watch import Watcher
 from fleet.cost.allocation import MICRO, Bill, allocate
 from fleet.cost.budgets import BudgetNews, budget_news
 from fleet.cost.machine_use import MachineUse
-from fleet.cost.uses import CostTerms, uses
+from fleet.cost.silence import SILENCE_S, Silence, missed_bill
+from fleet.cost.statement import Month
+from fleet.cost.uses import CostTerms, ended_uses, uses
 from fleet.nodeclaims.repair import Registrations, registrations
 from fleet.offerings.interruption_rate import learned
 from fleet.quota.admission_fair_sharing import GangAdmission, LocalQueueUsage, UsageSample, next_sample
@@ -27,9 +28,7 @@ from model.fleet import Fleet
 from model.kinds import CapacityType
 
 SAVED_EVERY_S = 60.0
-"""After a crash the time since then is charged by the world as found."""
-LONGEST_GAP_S = 3600.0
-"""A silence (the agent was down) is charged by the world as found; a longer one is not: who knows what ran."""
+"""After a crash the time since then is charged by what is known of it afterwards."""
 BORROWED_EVERY_S = 30.0
 """How often it is found out anew which gangs stand on borrowed quota."""
 
@@ -47,6 +46,10 @@ class UsedMachines:
         if not 0 <= snapshot.now_s - self._asked_at_s < BORROWED_EVERY_S:
             self._asked_at_s, self._borrowing = snapshot.now_s, borrowing(fleet, snapshot)
         return uses(fleet, snapshot, self.terms, self._borrowing)
+
+    def ended(self, fleet: Fleet, snapshot: Snapshot, since_s: float) -> Iterable[tuple[MachineUse, float]]:
+        """The machines that ended since then, and when, as far as the cloud still lists them (epoch seconds)."""
+        return ended_uses(fleet, snapshot, self.terms, since_s)
 
 
 @dataclass(slots=True)
@@ -84,17 +87,30 @@ class Accounts:
             self.tally, self.local_usage = tally, tally.used()
 
     def charge(self, fleet: Fleet, snapshot: Snapshot, elapsed_s: float | None = None) -> None:
-        """Bill `elapsed_s`, or else the time since the last call by the clock; a new month starts from nothing."""
+        """Bill `elapsed_s`, or else the time since the last call by the clock; a new month starts from nothing.
+
+        Of a time in which nobody looked each machine is billed from its launch to its end, and teams pay for what is
+        known of their work. What was before the month is the ledger's alone.
+        """
         now = snapshot.now_s
-        month = month_of(now)
-        if month != self.month:
-            self.month, self.bill = month, Bill()
-        if elapsed_s is None:
-            elapsed_s = now - self._until_s if self._until_s else 0.0
-        if 0 < elapsed_s <= LONGEST_GAP_S:
+        month = Month.of(now)
+        if month.name != self.month:
+            self.month, self.bill = month.name, Bill()
+        begin_s = max(month.begin_s, self.begin_s(now, elapsed_s))
+        if now - begin_s > SILENCE_S:
+            self.bill = self.bill.plus(self._missed(fleet, Silence(begin_s, now, snapshot)))
+        elif now > begin_s:
             used = self.used.now(fleet, snapshot)
-            self.bill = self.bill.plus(allocate(snapshot.index, used, now, elapsed_s))
+            self.bill = self.bill.plus(allocate(snapshot.index, used, now, now - begin_s))
         self._until_s = now
+
+    def begin_s(self, now_s: float, elapsed_s: float | None) -> float:
+        """Returns from when on is to be billed (epoch seconds); nothing is before the books began."""
+        return (self._until_s or now_s) if elapsed_s is None else now_s - elapsed_s
+
+    def _missed(self, fleet: Fleet, silence: Silence) -> Bill:
+        used, ended = self.used.now(fleet, silence.after), self.used.ended(fleet, silence.after, silence.begin_s)
+        return missed_bill(silence, used.values(), ended)
 
     @property
     def spent_usd(self) -> dict[str, float]:
@@ -142,11 +158,6 @@ class Accounts:
         self._until_s = float(kept.get("until_s", 0.0))
         self.interruptions, self.warned = interruptions, warned
         self._hold(tally)
-
-
-def month_of(now_s: float) -> str:
-    """Returns the calendar month (UTC) of a time (epoch seconds), as in `2026-11`."""
-    return datetime.fromtimestamp(now_s, UTC).isoformat()[:7]
 
 
 def _remembered(kept: Any) -> tuple[CapacityPool, InterruptionHistory]:
@@ -226,19 +237,33 @@ class Bookkeeper(Watcher):
         mirror.interruptions = self.accounts.interruptions
         mirror.registrations = self.accounts.registrations
 
+    def turning(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Charges a time in which nobody looked, before anything is decided: who held what is forgotten by that."""
+        now_s, elapsed_s = snapshot.now_s, self._elapsed_s()
+        if now_s - self.accounts.begin_s(now_s, elapsed_s) > SILENCE_S:
+            self._charge(fleet, snapshot, elapsed_s)
+
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Counts admissions and interruptions at once, charges once a second, saves now and then."""
         self.accounts.sample(fleet, snapshot)
         self.accounts.remember(fleet, snapshot)
+        elapsed_s = self._elapsed_s()
+        if elapsed_s is None or elapsed_s >= 1.0:
+            self._charge(fleet, snapshot, elapsed_s)
         now_s = self._monotonic()
-        if self._charged_at_s is None or now_s - self._charged_at_s >= 1.0:
-            elapsed_s = None if self._charged_at_s is None else now_s - self._charged_at_s
-            self._charged_at_s = now_s
-            self.accounts.charge(fleet, snapshot, elapsed_s)
-            self._warn(fleet)
         if now_s - self._saved_at_s >= self._every_s:
             self._saved_at_s = now_s
             self._save_what_is_new()
+
+    def _elapsed_s(self) -> float | None:
+        """Returns the time since the last charge; None where there was none, and the books alone know."""
+        return None if self._charged_at_s is None else self._monotonic() - self._charged_at_s
+
+    def _charge(self, fleet: Fleet, snapshot: Snapshot, elapsed_s: float | None) -> None:
+        now_s = self._monotonic()
+        self.accounts.charge(fleet, snapshot, elapsed_s)
+        self._charged_at_s = now_s
+        self._warn(fleet)
 
     def _save_what_is_new(self) -> None:
         """A fleet without machines spends nothing: the ConfigMap is left as it is then."""

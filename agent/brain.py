@@ -219,6 +219,7 @@ class Brain:
         fleet = self.sync.fleet
         if fleet is None or self.sync.holds_decisions:
             return
+        self._tell(lambda watcher: watcher.turning(fleet, seen))
         snapshot = self._mark_failures(self._decide(fleet, seen))
         self._tell(lambda watcher: watcher.turned(fleet, snapshot))
         self._note("watchers", list(self._watchers_failed.values()))

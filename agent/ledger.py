@@ -23,10 +23,11 @@ from agent.ledger_settings import LedgerSettings, open_ledger
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, TerminateMachines
-from fleet.cost.machine_use import Commitment
+from fleet.cost.machine_use import Commitment, MachineUse
 from fleet.cost.meter import Meter
 from fleet.cost.open_hours import MeterState, SpotSilence
 from fleet.cost.records import HOUR_S
+from fleet.cost.silence import SILENCE_S
 from fleet.cost.uses import CostTerms, NegotiatedRate
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Snapshot
@@ -75,9 +76,16 @@ class LedgerKeeper(Watcher):
         self._looked_at_s = self._kept_at_s = -inf
         self._outcomes: deque[_Outcome] = deque()
         self._busy, self._noted = False, 0
+        self._ended: tuple[tuple[MachineUse, float], ...] = ()
+        """Machines that ended while nobody looked, and when."""
         self._pauses = Backoff()
         self._troubles: dict[str, str] = {}
         self._now_s = 0.0
+
+    def turning(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Find out what ended while nobody looked, before claims of it are closed."""
+        if not 0 <= snapshot.now_s - max(self._now_s, self._looked_at_s) <= SILENCE_S:
+            self._ended = (*self._ended, *self._used.ended(fleet, snapshot, self._looked_at_s))
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Look every few seconds; have written what is over, and kept what is not."""
@@ -90,7 +98,8 @@ class LedgerKeeper(Watcher):
         if not 0 <= now_s - self._looked_at_s < LOOKED_EVERY_S:
             self._looked_at_s = now_s
             used, team_of = self._used.now(fleet, snapshot), partial(self._used.terms.payer, fleet)
-            self._meter.look(snapshot, used, team_of)
+            self._meter.look(snapshot, used, team_of, self._ended)
+            self._ended = ()
         hour_s, silence = self._meter.due(now_s), self._meter.silence()
         if silence is not None and not self._paused(_PRICES):
             self._ask(partial(self._read_prices, silence), _PRICES)

@@ -35,7 +35,7 @@ class Record(Watcher):
         if not isinstance(event, Done):
             return
         match event.action:
-            case OpenGang(gang=gang):
+            case OpenGang(gang=gang) | SaveGang(gang=gang, respecifies=True):
                 self._write(entry(gang, now_s, None))
             case SaveGang(gang=gang) if gang.state is GangState.FINISHED:
                 self._write(entry(gang, now_s, ran_s(gang, now_s)))

@@ -15,8 +15,8 @@ import structlog
 from agent.ledger import months_before
 from fleet.cost.allocation import MICRO
 from fleet.cost.open_hours import MeterState
-from fleet.cost.records import HOUR_S, LedgerRecord
-from fleet.cost.statement import DAY_S, DIMENSIONS, Month, StatementLine, fields_of
+from fleet.cost.records import DAY_S, HOUR_S, LedgerRecord
+from fleet.cost.statement import DIMENSIONS, Month, StatementLine, fields_of
 from fleet.snapshot import Snapshot
 from providers.store.port import Ledger, LedgerError
 
@@ -62,7 +62,7 @@ class _Sums:
 
     def add(self, record: LedgerRecord) -> None:
         team = _TEAM.value(record)
-        self.teams.setdefault(team, StatementLine()).add(record, lately=False)
+        self.teams.setdefault(team, StatementLine()).add(record)
         if record.name and team != record.subject:
             self.gangs[team, _GANG.value(record)] += record.cost_micro_usd
 

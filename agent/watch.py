@@ -29,6 +29,9 @@ class Watcher:
     def told(self, event: Announce, now_s: float) -> None:
         """A change of the FleetSync is announced."""
 
+    def turning(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """A pass of all deciders begins: the world as it was found."""
+
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""
 

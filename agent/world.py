@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import structlog
 
-from agent.accounts import Accounts, month_of
+from agent.accounts import Accounts
 from agent.config import BOOKS, NAMESPACE
 from agent.mirror import Mirror
 from agent.sources import WATCHED
+from fleet.cost.statement import Month
 from fleet.nodeclaims.drift import RESERVATION
 from fleet.nodeclaims.drift_facts import PROVIDER_DRIFT
 from fleet.snapshot import Catalog, Snapshot
@@ -64,7 +65,7 @@ def read_world(
     books = _books(transport)
     now_s = of_day.now()
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
-    mirror.spent_usd = books.spent_usd if books.month == month_of(now_s) else {}
+    mirror.spent_usd = books.spent_usd if books.month == Month.of(now_s).name else {}
     return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport), **_remembered(syncs, cluster))
 
 

@@ -79,6 +79,8 @@ class SaveGang:
     gang: Gang
     deactivates: bool = False
     """Also say in its specification that it is not active: only then, for that field is its user's."""
+    respecifies: bool = False
+    """Also write into its specification what its job asks for now; it holds nothing then."""
 
     @property
     def subjects(self) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class Reservation:
     """A `Reservation` is machines that the account, or one that shares with it, has reserved in a zone.
 
     `available` is how many of `total` no machine occupied when it was read. `terminates_s` is when the cloud begins to
-    terminate its machines (epoch seconds): inf where they run on as on-demand ones when it ends.
+    terminate its machines (epoch seconds): inf where they run on as on-demand ones when it ends, at `ends_s`.
     """
 
     id: str
@@ -75,6 +75,8 @@ class Reservation:
     owner: str = ""
     """Id of the account that owns it."""
     terminates_s: float = inf
+    ends_s: float = inf
+    """When no machine is in it any more (epoch seconds); inf = no end is set."""
     interruptible: bool = False
     """Whether its owner may take machines back at short notice."""
     tags: Mapping[str, str] = field(default_factory=dict)

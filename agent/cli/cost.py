@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from agent.cli import exits
-from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
-from fleet.cost.statement import DAY_S, DIMENSIONS, Month, Statement, UnknownMonth, fields_of, lately_from_s, statement
+from fleet.cost.records import DAY_S, HOUR_S, LedgerRecord, StartRecord
+from fleet.cost.statement import DIMENSIONS, Month, Statement, UnknownMonth, fields_of, statement
 from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
 from fleet.cost.sums import UsedHours, used_hours
 from model.hints import did_you_mean
@@ -62,8 +62,9 @@ def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
                 _write_focus(_focus_records(ledger, month, ask.cluster, by), settings, DAY_S if by else HOUR_S)
             else:
                 until_s = known_until(ledger, ask.cluster, clock.now())
-                records = month_sums(ledger, month, fields_of(by), until_s, ask.cluster)
-                sys.stdout.write(plain_block(_RENDERERS[output](statement(records, month, by, until_s))))
+                records = month_sums(ledger, month, fields_of(by), ask.cluster)
+                to_come = month_to_come(ledger, month, until_s, ask.cluster, by_day="day" in by)
+                sys.stdout.write(plain_block(_RENDERERS[output](statement(records, month, by, until_s, to_come))))
         finally:
             ledger.close()
     except LedgerError as error:
@@ -162,17 +163,25 @@ def month_records(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[L
     return _of_month(ledger, month, cluster, ledger.read, lambda records: records)
 
 
-def month_sums(
-    ledger: Ledger, month: Month, by: Sequence[str], now_s: float, cluster: str = ""
-) -> Iterator[LedgerRecord]:
-    """The same summed up by the store's engine, for a statement of that instant by dimensions of these fields."""
-    late_s = lately_from_s(month, now_s)
+def month_sums(ledger: Ledger, month: Month, by: Sequence[str], cluster: str = "") -> Iterator[LedgerRecord]:
+    """The same summed up by the store's engine, for a statement by dimensions of these fields."""
 
     def read(begin_s: float, end_s: float, name: str) -> Iterator[LedgerRecord]:
-        yield from ledger.sums(begin_s, min(end_s, late_s), by, name)
-        yield from ledger.sums(max(begin_s, late_s), end_s, by, name)
+        return ledger.sums(begin_s, end_s, by, name)
 
     return _of_month(ledger, month, cluster, read, lambda records: records)
+
+
+def month_to_come(
+    ledger: Ledger, month: Month, known_s: float, cluster: str = "", *, by_day: bool = False
+) -> Iterator[LedgerRecord]:
+    """What the rest of the month comes to if all that runs now runs on; `known_s` is up to when costs are known.
+
+    Of a cluster that nobody has looked at in the day before that nothing is foreseen.
+    """
+    for state in _open_hours(ledger, cluster):
+        if month.begin_s <= state.until_s < month.end_s and state.until_s > known_s - DAY_S:
+            yield from state.to_come(month.end_s, by_day=by_day)
 
 
 def month_used(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[UsedHours]:

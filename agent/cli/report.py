@@ -16,6 +16,7 @@ from agent.cli.cost import (
     month_of,
     month_starts,
     month_sums,
+    month_to_come,
     month_used,
 )
 from fleet.cost.indicators import Indicators, indicators
@@ -52,8 +53,9 @@ def show_report(ask: CostRequest, output: str, clock: Clock, source: UseSource =
         ledger = open_ledger()
         try:
             until_s = known_until(ledger, ask.cluster, clock.now())
-            costs = list(month_sums(ledger, month, fields_of(["team", "day"]), until_s, ask.cluster))
-            teams, days = (statement(costs, month, [by], until_s) for by in ("team", "day"))
+            costs = list(month_sums(ledger, month, fields_of(["team", "day"]), ask.cluster))
+            to_come = month_to_come(ledger, month, until_s, ask.cluster)
+            days, teams = statement(costs, month, ["day"], until_s), statement(costs, month, ["team"], until_s, to_come)
             numbers = indicators(month_used(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
         finally:
             ledger.close()

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from agent.spent import GangMoney, PastMonth
 from agent.web.view import Looking, PageView, Part, paged
-from fleet.cost.allocation import MICRO, allocate
-from fleet.cost.machine_use import IDLE
+from fleet.cost.allocation import MICRO, allocate, bill_to_come
+from fleet.cost.machine_use import IDLE, UNOBSERVED
 from fleet.cost.statement import Month
 from fleet.explain.machine_tiles import MachineTile, machine_tiles
 from fleet.explain.node import MachineView, node_view
@@ -222,7 +222,13 @@ def money(look: Looking) -> PageView:
     """The month by team, with a forecast, and months by the ledger; `team` lists what its gangs cost, `month` when."""
     chosen, month = look.asked("team"), look.asked("month")
     past = next((it for it in look.months if it.name == month), None)
-    values: dict[str, Any] = {"rows": _money(look), "team": chosen, "now_s": look.snapshot.now_s, "idle": IDLE}
+    values: dict[str, Any] = {
+        "rows": _money(look),
+        "team": chosen,
+        "now_s": look.snapshot.now_s,
+        "idle": IDLE,
+        "unobserved": UNOBSERVED,
+    }
     parts = [Part("teams", "money.html", values)]
     if look.months:
         parts.append(Part("months", "money_months.html", {"rows": list(_months(look)), "month": month}))
@@ -272,13 +278,14 @@ def _money(look: Looking) -> list[TeamMoney]:
     a_second = allocate(snapshot.index, look.used, snapshot.now_s, 1.0).by_team
     teams = {*snapshot.spent_usd, *a_second, *(name for name, team in fleet.teams.items() if team.spec.budget)}
     own = look.scope.teams(fleet)
-    left_h = (Month.of(snapshot.now_s).end_s - snapshot.now_s) / 3600
+    end_s = Month.of(snapshot.now_s).end_s
+    to_come = bill_to_come(snapshot.index, look.used, snapshot.now_s, end_s).by_team
     found = []
     for team in sorted(it for it in teams if look.scope.whole or it in own):
         spent, usd_h = snapshot.spent_usd.get(team, 0.0), a_second.get(team, 0) * 3600 / MICRO
         declared = fleet.teams.get(team)
         budget = declared.spec.budget.usd_per_month if declared is not None and declared.spec.budget else None
-        found.append(TeamMoney(team, spent, usd_h, spent + usd_h * left_h, budget))
+        found.append(TeamMoney(team, spent, usd_h, spent + to_come.get(team, 0) / MICRO, budget))
     return found
 
 

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.cost.machine_use import IDLE, MachineUse
+from fleet.cost.machine_use import IDLE, MachinePrice, MachineUse
 from model.index import Index, derived
 
 MICRO = 1_000_000
-_Use = tuple[float, tuple[tuple[str, float], ...]]
-"""(USD an hour, shares by team) of a machine."""
+_Use = tuple[MachinePrice, tuple[tuple[str, float], ...]]
+"""Price and shares by team of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ def split(total: int, weights: Sequence[float]) -> list[int]:
 def allocate(index: Index, used: Mapping[str, MachineUse], now_s: float, seconds: float) -> Bill:
     """Returns the bill for the last `seconds` of all machines that bill now, each from its launch on."""
     by_team: dict[str, int] = {}
-    for (usd_h, shares), count in _grouped(index, used).items():
-        for team, amount in _machine(usd_h, shares, seconds).items():
+    for (price, shares), count in _grouped(index, used).items():
+        for team, amount in _machine(price.usd_h, shares, seconds).items():
             by_team[team] = by_team.get(team, 0) + amount * count
     for use in (it for it in used.values() if now_s - seconds < it.launched_s <= now_s):
         _from_launch(by_team, use, now_s - use.launched_s, seconds)
@@ -72,8 +72,21 @@ def _from_launch(by_team: dict[str, int], use: MachineUse, lasted_s: float, seco
 
 @derived(1)
 def _grouped(_index: Index, used: Mapping[str, MachineUse]) -> Mapping[_Use, int]:
-    """Returns how many machines there are of each price and division among teams."""
-    return Counter((use.usd_h, _shares(use)) for use in used.values())
+    """Returns how many machines there are of each price, now and later, and division among teams."""
+    return Counter((use.priced_as, _shares(use)) for use in used.values())
+
+
+def bill_to_come(index: Index, used: Mapping[str, MachineUse], begin_s: float, end_s: float) -> Bill:
+    """Returns what machines come to in a time to come if all that runs now runs on, each at its price now.
+
+    What is in a reservation that ends costs its price on demand from then on, or nothing if its pool buys none so.
+    """
+    by_team: Counter[str] = Counter()
+    for (price, shares), count in _grouped(index, used).items():
+        for from_s, until_s, usd_h in price.to_come(begin_s, end_s):
+            for team, amount in _machine(usd_h, shares, until_s - from_s).items():
+                by_team[team] += amount * count
+    return Bill(by_team.total(), dict(sorted(by_team.items())))
 
 
 def _shares(use: MachineUse) -> tuple[tuple[str, float], ...]:
@@ -85,9 +98,16 @@ def _shares(use: MachineUse) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(paid.items()))
 
 
-def _machine(usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float) -> Mapping[str, int]:
+def machine_parts(use: MachineUse, seconds: float) -> Mapping[str, int]:
+    """Returns what each team pays for so many seconds of a machine (micro-USD); `use.rest` for what nobody takes."""
+    return _machine(use.usd_h, _shares(use), seconds, use.rest)
+
+
+def _machine(
+    usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float, rest: str = IDLE
+) -> Mapping[str, int]:
     """Returns what each team pays for one machine (micro-USD); together its price."""
     taken = dict(shares)
-    taken[IDLE] = taken.get(IDLE, 0.0) + max(0.0, 1.0 - sum(taken.values()))
+    taken[rest] = taken.get(rest, 0.0) + max(0.0, 1.0 - sum(taken.values()))
     parts = split(round(usd_h * MICRO * seconds / 3600), list(taken.values()))
     return {team: amount for team, amount in zip(taken, parts, strict=True) if amount}

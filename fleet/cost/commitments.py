@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 from fleet.cost.allocation import MICRO, split
 from fleet.cost.machine_use import RESERVED, Commitment
-from fleet.cost.records import HOUR_S, LedgerRecord
+from fleet.cost.records import LedgerRecord
 
 
 class PaidTime(NamedTuple):
-    """A `PaidTime` is a part of an hour, `[begin_s, end_s)` in epoch seconds."""
+    """A `PaidTime` is a time within a term, `[begin_s, end_s)` in epoch seconds."""
 
     begin_s: float
     end_s: float
 
     @classmethod
-    def of_hour(cls, it: Commitment, hour_s: float, seen_s: float) -> "PaidTime":
-        """Returns the part of an hour, up to when it was seen, that is within a commitment's term; it may be empty."""
-        begin_s = max(hour_s, it.begin_s)
-        return cls(begin_s, max(begin_s, min(hour_s + HOUR_S, seen_s, it.end_s)))
+    def of_time(cls, it: Commitment, begin_s: float, end_s: float) -> "PaidTime":
+        """Returns the part of a time that is within a commitment's term; it may be empty."""
+        begin_s = max(begin_s, it.begin_s)
+        return cls(begin_s, max(begin_s, min(end_s, it.end_s)))
 
 
 def fee_micro_usd(it: Commitment, time: PaidTime) -> int:
@@ -37,16 +37,16 @@ def _paid_until(it: Commitment, at_s: float) -> int:
 
 
 def with_fees(
-    cluster: str, records: Iterable[LedgerRecord], commitments: Sequence[Commitment], hour_s: float, seen_s: float
+    cluster: str, records: Iterable[LedgerRecord], commitments: Sequence[Commitment], begin_s: float, end_s: float
 ) -> Sequence[LedgerRecord]:
-    """Returns the records of an hour, with the fees of that hour in them.
+    """Returns the records of a time, an hour or a part of one, with the fees of that time in them.
 
     Of a reservation they are the fee: what its machines have not taken is `RESERVED`, and where they took more, as
     more of them ran than were paid for, each has its part.
     """
     found = list(records)
     for it in commitments:
-        time = PaidTime.of_hour(it, hour_s, seen_s)
+        time = PaidTime.of_time(it, begin_s, end_s)
         own = [n for n, record in enumerate(found) if record.reservation == it.reservation]
         fee, taken = fee_micro_usd(it, time), sum(found[n].cost_micro_usd for n in own)
         if time.end_s <= time.begin_s or fee == taken:
@@ -56,7 +56,7 @@ def with_fees(
             for n, cost in zip(own, costs, strict=True):
                 found[n] = replace(found[n], cost_micro_usd=cost)
         else:
-            found.append(_unused(cluster, it, hour_s, time, fee - taken))
+            found.append(_unused(cluster, it, begin_s, time, fee - taken))
     return found
 
 

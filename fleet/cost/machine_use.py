@@ -1,6 +1,7 @@
 """Values that say what a machine that bills costs an hour, and who takes which part of it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from fleet.markets import CapacityPool, PriceSource
@@ -60,6 +61,26 @@ class Holding:
     since_s: float
     """Since when it holds them at the earliest (epoch seconds)."""
 
+    def of_run(self, admitted_at_s: float) -> bool:
+        """Returns whether a gang has held it since this admission; what is stored is whole microseconds."""
+        return abs(self.since_s - admitted_at_s) < 1.0
+
+
+class MachinePrice(NamedTuple):
+    """A `MachinePrice` is what a machine costs an hour (USD), until its reservation ends and then."""
+
+    usd_h: float
+    until_s: float
+    then_usd_h: float
+
+    def to_come(self, begin_s: float, end_s: float) -> Iterator[tuple[float, float, float]]:
+        """Yields (begin, end, USD an hour) of a time to come, in order; nothing of what costs nothing any more."""
+        turn_s = min(max(begin_s, self.until_s or end_s), end_s)
+        if begin_s < turn_s:
+            yield begin_s, turn_s, self.usd_h
+        if turn_s < end_s and self.then_usd_h:
+            yield turn_s, end_s, self.then_usd_h
+
 
 @dataclass(frozen=True, slots=True)
 class MachineUse:
@@ -80,3 +101,19 @@ class MachineUse:
     """Why nobody takes what nobody takes, one of `NOBODY`."""
     spot_part: float = 0.0
     """What it costs, by the spot price of its pool: 1, or less by a rate; 0 where its price does not follow that."""
+    until_s: float = 0.0
+    """When its reservation ends (epoch seconds); 0 = it is in none, or no end is set."""
+    then_usd_h: float = 0.0
+    """What it, or what its pool buys on demand in its place, costs an hour after that; 0 = nothing is in its place."""
+
+    @property
+    def priced_as(self) -> MachinePrice:
+        """Returns what it costs, now and later."""
+        return MachinePrice(self.usd_h, self.until_s, self.then_usd_h)
+
+    def to_come(self, begin_s: float, end_s: float) -> Iterator[tuple[float, float, "MachineUse"]]:
+        """Yields (begin, end, use) of a time to come in which nothing changes, but that its reservation ends."""
+        for from_s, until_s, usd_h in self.priced_as.to_come(begin_s, end_s):
+            reserved = not self.until_s or from_s < self.until_s
+            where = self.where if reserved else replace(self.where, capacity_type="on-demand", reservation="")
+            yield from_s, until_s, replace(self, where=where, usd_h=usd_h)

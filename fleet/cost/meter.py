@@ -1,30 +1,20 @@
 """The meter remembers what was seen of every machine since the last hour that was cut, and cuts hours that are over."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 from fleet.cost.lost_work import lost_since_s
 from fleet.cost.machine_use import Commitment, Holding, MachineUse
 from fleet.cost.open_hours import MeterState, SpotSilence
-from fleet.cost.records import (
-    ENDED,
-    HOUR_S,
-    LostWork,
-    MachineSpan,
-    Segment,
-    StartRecord,
-    priced_segments,
-    silences,
-    silent_segments,
-)
+from fleet.cost.records import ENDED, HOUR_S, LostWork, MachineSpan, Segment, StartRecord
+from fleet.cost.silence import SILENCE_S, Silence, priced_segments, silences, silent_segments
 from fleet.snapshot import CapacityPool, Gang, GangState, PastPrice, Snapshot
 from model.index import differing
 
 SETTLED_S: Final = 300.0
 """An hour is cut so long after its end: by then the cloud has told of all that ended within it."""
-SILENCE_S: Final = 120.0
-"""A longer time between two looks is one in which nobody looked: the agent was down, or another led."""
 MOST_SEGMENTS: Final = 240
 CROWDED_S: Final = 30.0
 """Of a machine with so many changes that are not cut yet, two within this time count as one. With four times as many,
@@ -32,6 +22,9 @@ after days in which nothing could be written, every further change takes the pla
 right, who had them does not."""
 MOST_STARTS: Final = 50_000
 """Starts that are not written yet; of more the oldest are dropped."""
+
+_MachineEnd = tuple[MachineUse, float]
+"""A machine, and when it ended (epoch seconds)."""
 
 
 @dataclass(slots=True)
@@ -59,6 +52,10 @@ class Meter:
     _gangs: Mapping[str, Gang] = field(default_factory=dict)
     _leaving: Mapping[str, str] = field(default_factory=dict)
     """Instance id -> why it is given back, until it is seen ended: its claim may be gone before."""
+    _bereft: dict[str, float] = field(default_factory=dict)
+    """Subject -> when the first of its machines ended while nobody looked: it may still be told to stop, for that."""
+    _settled_s: float = 0.0
+    """Until when that is waited for, and no hour is cut."""
     _silent: bool = False
     """Whether some spot price may still be to be read, so that who asks need not look through all machines."""
 
@@ -67,45 +64,65 @@ class Meter:
         snapshot: Snapshot,
         used: Mapping[str, MachineUse],
         team_of: Callable[[str, str], str | None] = lambda _namespace, _queue: None,
+        ended: Iterable[_MachineEnd] = (),
     ) -> None:
         """Take note of what is different from the last look. A clock that went back changes nothing until it is past.
 
-        `used` are the machines that bill; `team_of` says whose work of a namespace and queue is.
+        `used` are the machines that bill; `team_of` says whose work of a namespace and queue is. `ended` are machines
+        that ended since the last look, and when: those that came meanwhile are not known otherwise.
         """
         now_s = snapshot.now_s
         if now_s < self.until_s:
             return
         self._leaving = {**self._leaving, **_leaving(snapshot)}
+        silence = Silence(self.until_s, now_s, snapshot)
         silent = bool(self.until_s) and now_s - self.until_s > SILENCE_S
         self._silent |= silent
+        stopped = _stopped_gangs(self._gangs or self._ran(snapshot.gangs), snapshot.gangs)
+        held = [*self._held(stopped)] if stopped else ()
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
-        for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
-            if key in used:
-                self._runs(key, used[key], now_s, silent=silent)
-            elif key in self.spans and self.spans[key].ended_s is None:
-                self.spans[key] = self._ended(key, snapshot, silent=silent)
-                self.noted += 1
-        self._note_losses(snapshot.gangs, now_s)
+        self._bill(used, silence, {it.machine: (it, at_s) for it, at_s in ended if at_s > self.until_s}, silent=silent)
+        for key, holding in held:
+            self._lost(key, holding, stopped[holding.subject], snapshot.gangs, now_s)
         self._note_starts(snapshot.gangs, now_s, team_of)
+        if now_s >= self._settled_s:
+            self._bereft.clear()
         self._seen, self._gangs, self.until_s = used, snapshot.gangs, now_s
         stay = {it.instance_id for it in snapshot.claims.values() if not it.disruption and not it.deleting}
         self._leaving = {key: why for key, why in self._leaving.items() if key in used and key not in stay}
+
+    def _bill(
+        self, used: Mapping[str, MachineUse], silence: Silence, told: Mapping[str, _MachineEnd], *, silent: bool
+    ) -> None:
+        """Take note of machines that are used otherwise than at the last look, that came and that went."""
+        for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
+            if key in used and not silence.forgotten(used[key]):
+                self._runs(key, used[key], silence, silent=silent)
+            elif key in self.spans and self.spans[key].ended_s is None:
+                self.spans[key] = self._ended(key, silence, told.get(key), silent=silent)
+                self.noted += 1
+        for key in sorted(told.keys() - self.spans.keys()):
+            use, ended_s = told[key]
+            begin_s = max(self.cut_until_s, use.launched_s)
+            segments = _first(use, silence._replace(begin_s=begin_s, end_s=max(begin_s, ended_s)))
+            self.spans[key] = MachineSpan(segments, ended_s, ENDED)
+            self._silent = True
 
     def returned(self, instances: Iterable[str], reason: str) -> None:
         """Take note that machines are being given back, and why."""
         self._leaving = {**self._leaving, **dict.fromkeys(instances, reason)}
 
-    def _runs(self, key: str, use: MachineUse, now_s: float, *, silent: bool) -> None:
-        span = self.spans.get(key)
+    def _runs(self, key: str, use: MachineUse, silence: Silence, *, silent: bool) -> None:
+        span, now_s = self.spans.get(key), silence.end_s
         if span is None:
             begin_s = max(self.cut_until_s, min(use.launched_s, now_s))
-            self.spans[key] = MachineSpan(_first(use, begin_s, now_s))
+            self.spans[key] = MachineSpan(_first(use, silence._replace(begin_s=begin_s)))
             self._silent |= now_s - begin_s > SILENCE_S
             return
         segments = self._from_launch(span.segments, use)
         if silent:
-            segments += tuple(silent_segments(segments[-1].use, use, self.until_s, now_s))
+            segments += tuple(silent_segments(silence, segments[-1].use, use))
         self.spans[key] = replace(span, segments=_with_use(segments, use, now_s), ended_s=None, ended="")
 
     def _from_launch(self, segments: tuple[Segment, ...], use: MachineUse) -> tuple[Segment, ...]:
@@ -115,25 +132,40 @@ class Meter:
             return (first._replace(begin_s=max(self.cut_until_s, use.launched_s)), *segments[1:])
         return segments
 
-    def _ended(self, key: str, snapshot: Snapshot, *, silent: bool) -> MachineSpan:
+    def _ended(self, key: str, silence: Silence, told: _MachineEnd | None, *, silent: bool) -> MachineSpan:
         """Returns a machine's span closed: when the cloud says, else now, or when it was last seen before a silence."""
-        span, instance = self.spans[key], snapshot.instances.get(key)
-        told_s = instance.ended_at_s if instance is not None else 0.0
-        ended_s = told_s or (self.until_s if silent else snapshot.now_s)
+        span, instance = self.spans[key], silence.after.instances.get(key)
+        told_s = (instance.ended_at_s if instance is not None else 0.0) or (told[1] if told is not None else 0.0)
+        ended_s = told_s or (self.until_s if silent else silence.end_s)
         segments = span.segments
+        if silent:
+            self._note_bereft(segments[-1].use.holdings, ended_s, silence)
         if silent and ended_s > self.until_s:
-            segments += tuple(silent_segments(segments[-1].use, None, self.until_s, snapshot.now_s))
+            segments += tuple(silent_segments(silence, segments[-1].use, None))
         return replace(span, segments=segments, ended_s=ended_s, ended=self._leaving.get(key, ENDED))
 
-    def _note_losses(self, gangs: Mapping[str, Gang], now_s: float) -> None:
-        """Gangs that were running and are stopped lose what they did since the last checkpoint, where they stood."""
-        stopped = _stopped_gangs(self._gangs, gangs)
-        if not stopped:
-            return
-        held = ((key, holding) for key, use in sorted(self._seen.items()) for holding in use.holdings)
-        for key, holding in held:
-            if holding.subject in stopped:
-                self._lost(key, holding, stopped[holding.subject], gangs, now_s)
+    def _note_bereft(self, holdings: Iterable[Holding], ended_s: float, silence: Silence) -> None:
+        for it in holdings:
+            if silence.held_until_s(it) is not None:
+                self._settled_s = silence.end_s + SETTLED_S
+                self._bereft[it.subject] = min(ended_s, self._bereft.get(it.subject, inf))
+
+    def _ran(self, gangs: Mapping[str, Gang]) -> Mapping[str, Gang]:
+        """Returns the gangs that ran when somebody looked last, as they were then: all that is known after a crash."""
+        there = {uid: (gangs[uid], at_s) for uid, at_s in self.running.items() if uid in gangs}
+        return {uid: replace(it, state=GangState.ADMITTED, admitted_at_s=at_s) for uid, (it, at_s) in there.items()}
+
+    def _held(self, stopped: Mapping[str, Gang]) -> Iterator[tuple[str, Holding]]:
+        """Yields what stopped gangs had of machines when these were looked at last, or until they ended.
+
+        They lose there what they did since the last checkpoint.
+        """
+        for key, span in sorted(self.spans.items()):
+            found = _holdings_at_end(span) if span.ended_s is not None else span.segments[-1].use.holdings
+            for it in found:
+                run = stopped.get(it.subject)
+                if run is not None and (span.ended_s is None or it.of_run(run.admitted_at_s)):
+                    yield key, it
 
     def _note_starts(self, gangs: Mapping[str, Gang], now_s: float, team_of: Callable[[str, str], str | None]) -> None:
         """Gangs whose pods have all become ready have started; those that ran before the first look are not told of."""
@@ -153,7 +185,11 @@ class Meter:
         span, now = self.spans.get(key), gangs.get(stopped.uid)
         if span is None:
             return
-        ends = [now_s, *([now.admitted_at_s] if now is not None and now.admitted_at_s > stopped.admitted_at_s else [])]
+        ends = [
+            now_s,
+            self._bereft.get(stopped.uid, inf),
+            *([now.admitted_at_s] if now is not None and now.admitted_at_s > stopped.admitted_at_s else []),
+        ]
         at_s = min(*ends, now_s if span.ended_s is None else span.ended_s)
         since_s = lost_since_s(stopped, at_s)
         if at_s > since_s:
@@ -166,7 +202,7 @@ class Meter:
         An hour whose spot prices are still to be read is not.
         """
         end_s = self.cut_until_s + HOUR_S
-        if not self.until_s or end_s + SETTLED_S > min(now_s, self.until_s):
+        if not self.until_s or max(end_s + SETTLED_S, self._settled_s) > min(now_s, self.until_s):
             return None
         silence = self.silence()
         return self.cut_until_s if silence is None or silence.begin_s >= end_s else None
@@ -239,11 +275,16 @@ def _with_use(segments: tuple[Segment, ...], use: MachineUse, now_s: float) -> t
     return (*segments[:-1], Segment(last.begin_s, use)) if crowded else (*segments, Segment(now_s, use))
 
 
-def _first(use: MachineUse, begin_s: float, now_s: float) -> tuple[Segment, ...]:
+def _first(use: MachineUse, silence: Silence) -> tuple[Segment, ...]:
     """Returns the segments of a machine that is seen for the first time: nobody looked since its launch."""
-    if now_s - begin_s <= SILENCE_S:
-        return (Segment(begin_s, use),)
-    return (*silent_segments(use, use, begin_s, now_s), Segment(now_s, use))
+    if silence.end_s - silence.begin_s <= SILENCE_S:
+        return (Segment(silence.begin_s, use),)
+    return (*silent_segments(silence, use, use), Segment(silence.end_s, use))
+
+
+def _holdings_at_end(span: MachineSpan) -> tuple[Holding, ...]:
+    """Returns who was on a machine that has ended, as was seen last: of a silence before its end nobody may know."""
+    return next((it.use.holdings for it in reversed(span.segments) if it.use.holdings), ())
 
 
 def _start(cluster: str, gang: Gang, now_s: float, team: str) -> StartRecord:
@@ -271,5 +312,7 @@ def _stopped(before: Gang, now: Gang | None) -> bool:
     """Returns whether a gang that ran is stopped before its end; one that is gone altogether was deleted."""
     if before.state is not GangState.ADMITTED or now is None:
         return False
-    again = now.state is GangState.ADMITTED and now.admitted_at_s > before.admitted_at_s
-    return again or now.state in {GangState.EVICTING, GangState.PENDING, GangState.RESERVED}
+    if now.state is GangState.ADMITTED:
+        return now.admitted_at_s > before.admitted_at_s
+    evicted = now.eviction is not None and abs(now.eviction.admitted_at_s - before.admitted_at_s) < 1.0
+    return now.state is GangState.EVICTING or (evicted and now.state is not GangState.FINISHED)

@@ -11,11 +11,9 @@ from typing import Final, NamedTuple
 
 from fleet.cost.allocation import MICRO, split
 from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
-from fleet.markets import PastPrice, PriceSource
 
 HOUR_S: Final = 3600.0
-AS_BEFORE: Final = "spot price before nobody looked"
-READ_AFTERWARDS: Final = "spot price history, read after nobody had looked"
+DAY_S: Final = 86_400.0
 ENDED: Final = "Ended"
 """Why a machine ended that was not being given back."""
 
@@ -199,25 +197,32 @@ def cut_hour(cluster: str, span: MachineSpan, hour_s: float, seen_s: float = inf
 
     `seen_s` is up to when the machine was seen, where the hour is not over.
     """
-    cut, until_s = _Cut(), min(hour_s + HOUR_S, seen_s, inf if span.ended_s is None else span.ended_s)
-    for segment, end_s in _with_ends(span.segments):
-        first_s = max(hour_s, segment.begin_s)
-        last_s = min(until_s, end_s)
-        if last_s > first_s:
-            cut.add(segment.use, last_s - first_s)
-    for lost in span.lost:
-        if hour_s <= lost.at_s < hour_s + HOUR_S:
-            cut.lose(lost, span.segments[-1].use)
-    keys = sorted(cut.sums)
-    costs = split(round(cut.usd_s * MICRO / 3600), [cut.sums[key].weight for key in keys])
-    usd_h = round(cut.usd_s / cut.lasted_s, 6) if cut.lasted_s else 0.0
-    found = [_record(cluster, hour_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
-    if span.ended_s is None or not hour_s < span.ended_s <= hour_s + HOUR_S:
+    end_s = hour_s + HOUR_S
+    found = cut_time(cluster, span, hour_s, min(end_s, seen_s, inf if span.ended_s is None else span.ended_s))
+    if span.ended_s is None or not hour_s < span.ended_s <= end_s:
         return found
     return [replace(record, ended=span.ended) for record in found]
 
 
-def _with_ends(segments: Sequence[Segment]) -> Iterator[tuple[Segment, float]]:
+def cut_time(cluster: str, span: MachineSpan, begin_s: float, until_s: float) -> Sequence[LedgerRecord]:
+    """Returns the records of a machine for `[begin_s, until_s)`, as of one hour; with what was lost in that hour."""
+    cut = _Cut()
+    for segment, end_s in with_ends(span.segments):
+        first_s = max(begin_s, segment.begin_s)
+        last_s = min(until_s, end_s)
+        if last_s > first_s:
+            cut.add(segment.use, last_s - first_s)
+    for lost in span.lost:
+        if begin_s <= lost.at_s < begin_s + HOUR_S:
+            cut.lose(lost, span.segments[-1].use)
+    keys = sorted(cut.sums)
+    costs = split(round(cut.usd_s * MICRO / 3600), [cut.sums[key].weight for key in keys])
+    usd_h = round(cut.usd_s / cut.lasted_s, 6) if cut.lasted_s else 0.0
+    return [_record(cluster, begin_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
+
+
+def with_ends(segments: Sequence[Segment]) -> Iterator[tuple[Segment, float]]:
+    """Yields each segment and when it ends (epoch seconds); the last one does not."""
     for n, segment in enumerate(segments):
         yield segment, segments[n + 1].begin_s if n + 1 < len(segments) else inf
 
@@ -253,63 +258,9 @@ def _record(cluster: str, hour_s: float, summed: _Sum, cost: int, usd_h: float) 
     )
 
 
-def silent_segments(before: MachineUse, after: MachineUse | None, from_s: float, until_s: float) -> Sequence[Segment]:
-    """Returns the segments of a time in which nobody looked at a machine.
-
-    Work that holds the machine afterwards, and was admitted before that time or within it, is taken to have held it
-    since. Of everything else nobody knows: it is `UNOBSERVED`. The price is that from before, unless it follows the
-    spot price: then it is to be read (`priced_segments`).
-    """
-    there = after.holdings if after is not None else ()
-    times = sorted({max(from_s, it.since_s) for it in there if it.since_s < until_s} | {from_s})
-    spot = before.spot_part > 0
-    rate = "" if before.spot_part == 1 else f", {before.priced.source}"
-    priced = before.priced._replace(source=f"{AS_BEFORE}{rate}") if spot else before.priced
-    segments = []
-    for at_s in times:
-        holding = tuple(it for it in there if it.since_s <= at_s)
-        use = replace(before, holdings=holding, rest=UNOBSERVED, priced=priced)
-        segments.append(Segment(at_s, use, awaits_price=spot))
-    return segments
-
-
 def _silent(use: MachineUse) -> bool:
     """Returns whether nobody looked, and its spot price was not known at the time: reports tell the source of that."""
     return use.rest == UNOBSERVED and use.spot_part > 0
-
-
-def silences(span: MachineSpan, until_s: float) -> Sequence[tuple[float, float]]:
-    """Returns the times (begin, end) in which a machine's spot price is still to be read."""
-    last_s = until_s if span.ended_s is None else span.ended_s
-    return [(it.begin_s, min(end_s, last_s)) for it, end_s in _with_ends(span.segments) if it.awaits_price]
-
-
-def priced_segments(
-    segments: Sequence[Segment], history: Sequence[PastPrice], until_s: float = inf
-) -> tuple[Segment, ...]:
-    """Returns the segments with prices from the history of their pool, which reaches until then.
-
-    Those of which it knows nothing stay at the price from before. None of them awaits its price any longer.
-    """
-    found: list[Segment] = []
-    for segment, end_s in _with_ends(segments):
-        mine = segment.awaits_price and segment.begin_s < until_s
-        found += _priced(segment, end_s, history) if mine else [segment]
-    return tuple(found)
-
-
-def _priced(segment: Segment, end_s: float, history: Sequence[PastPrice]) -> Iterator[Segment]:
-    """Yields a segment cut where its price changed; a price that comes again is no change."""
-    use, begin_s = segment.use, segment.begin_s
-    earlier = [it for it in history if it.since_s <= begin_s]
-    changes = [*earlier[-1:], *(it for it in history if begin_s < it.since_s < end_s)]
-    if not earlier:
-        yield segment._replace(awaits_price=False)
-    for n, (since_s, usd_h) in enumerate(changes):
-        if n == 0 or usd_h != changes[n - 1].usd_h:
-            source = use.priced.source.replace(AS_BEFORE, READ_AFTERWARDS)
-            priced = PriceSource(source, use.priced.region, since_s)
-            yield Segment(max(begin_s, since_s), replace(use, usd_h=usd_h * use.spot_part, priced=priced))
 
 
 def by_machine_hour(records: Iterable[LedgerRecord]) -> Mapping[tuple[str, str, float], list[LedgerRecord]]:

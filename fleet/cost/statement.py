@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import ceil
+from math import inf
 from typing import Final, NamedTuple
 
 from fleet.cost.machine_use import NOBODY
-from fleet.cost.records import HOUR_S, LedgerRecord
+from fleet.cost.records import LedgerRecord
 
-DAY_S: Final = 86_400.0
+LATER: Final = "later days"
 NO_TEAM: Final = "(no team)"
 NONE: Final = "(none)"
 
@@ -48,6 +48,11 @@ def _of_work(record: LedgerRecord, value: str, otherwise: str) -> str:
     return record.subject if record.subject in NOBODY else value or otherwise
 
 
+def _day(hour_s: float) -> str:
+    """Returns the day of an hour; of what is only to come, after the running day, that it is later."""
+    return LATER if hour_s == inf else f"{datetime.fromtimestamp(hour_s, UTC):%Y-%m-%d}"
+
+
 class CostDimension(NamedTuple):
     """A `CostDimension` is what costs can be told apart by."""
 
@@ -63,7 +68,7 @@ DIMENSIONS: Final[Mapping[str, CostDimension]] = {
     "namespace": CostDimension(("namespace",), lambda it: _of_work(it, it.namespace, NONE)),
     "gang": CostDimension(("namespace", "name"), lambda it: _of_work(it, f"{it.namespace}/{it.name}", NONE)),
     "user": CostDimension(("user",), lambda it: _of_work(it, it.user, NONE)),
-    "day": CostDimension((), lambda it: f"{datetime.fromtimestamp(it.hour_s, UTC):%Y-%m-%d}"),
+    "day": CostDimension((), lambda it: _day(it.hour_s)),
     "type": CostDimension(("instance_type",), lambda it: it.instance_type),
     "zone": CostDimension(("zone",), lambda it: it.zone),
     "capacity-type": CostDimension(("capacity_type",), lambda it: it.capacity_type),
@@ -89,16 +94,14 @@ class StatementLine:
     """Of what was paid: for work that was lost."""
     gpu_s: float = 0.0
     forecast: int = 0
-    lately: int = 0
-    """Of the cost: in the last day that is known."""
 
-    def add(self, record: LedgerRecord, *, lately: bool) -> None:
+    def add(self, record: LedgerRecord) -> None:
         """Count a record."""
         self.cost += record.cost_micro_usd
         self.borrowed += record.cost_micro_usd if record.borrowed else 0
         self.lost += record.lost_micro_usd
         self.gpu_s += record.gpu_s
-        self.lately += record.cost_micro_usd if lately else 0
+        self.forecast += record.cost_micro_usd
 
 
 @dataclass(slots=True)
@@ -128,33 +131,22 @@ class Statement:
         return sorted(self.lines.items(), key=lambda it: (it[0][0] if days else "", -it[1].cost, it[0]))
 
 
-def lately_from_s(month: Month, now_s: float) -> float:
-    """Returns the begin of the last day of a month that is known at an instant: its first hour (epoch seconds)."""
-    return ceil((_until_s(month, now_s) - DAY_S) / HOUR_S) * HOUR_S
-
-
-def _until_s(month: Month, now_s: float) -> float:
-    return max(month.begin_s, min(now_s, month.end_s))
-
-
-def statement(records: Iterable[LedgerRecord], month: Month, by: Sequence[str], now_s: float) -> Statement:
+def statement(
+    records: Iterable[LedgerRecord], month: Month, by: Sequence[str], now_s: float, to_come: Iterable[LedgerRecord] = ()
+) -> Statement:
     """Returns the month summed up by these dimensions; KeyError for one that is none.
 
-    The forecast adds to what was spent the rate of the last day (or of all there is, where that is less) for as long as
-    the month still lasts.
+    The forecast is what was spent with what is `to_come` until the month's end (`MeterState.to_come`).
     """
     of = [DIMENSIONS[name].value for name in by]
-    found = Statement(month, tuple(by), _until_s(month, now_s))
-    first_s, late_s = found.until_s, lately_from_s(month, now_s)
+    found = Statement(month, tuple(by), max(month.begin_s, min(now_s, month.end_s)))
     for record in records:
-        lately = record.hour_s >= late_s
-        first_s = min(first_s, record.hour_s)
-        found.lines.setdefault(tuple(value(record) for value in of), StatementLine()).add(record, lately=lately)
-        found.total.add(record, lately=lately)
+        found.lines.setdefault(tuple(value(record) for value in of), StatementLine()).add(record)
+        found.total.add(record)
         used = found.prices.setdefault(record.price_source or NONE, UsedPrices())
         used.cost += record.cost_micro_usd
         used.oldest_s = max(used.oldest_s, record.hour_s - record.priced_at_s)
-    known_s = min(DAY_S, found.until_s - first_s)
-    for line in (*found.lines.values(), found.total):
-        line.forecast = line.cost + round(line.lately / known_s * (month.end_s - found.until_s) if known_s > 0 else 0)
+    for record in to_come:
+        for line in (found.lines.setdefault(tuple(value(record) for value in of), StatementLine()), found.total):
+            line.forecast += record.cost_micro_usd
     return found

@@ -1,9 +1,11 @@
 """What every machine that bills costs an hour, and who takes which part of it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import chain
+from math import inf
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from fleet.cost.machine_use import IDLE, NOT_READY, UNCLAIMED, Commitment, Holding, MachineUse
@@ -20,16 +22,19 @@ from fleet.snapshot import (
     InstanceType,
     Pod,
     PriceSource,
+    Reservation,
     Snapshot,
 )
-from fleet.snapshot.lookups import ordinary_tenants, tenants, unclaimed
+from fleet.snapshot.lookups import node_of, ordinary_tenants, tenants, unclaimed
 from model import labels
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 from model.kinds import CapacityType, MigLayout
 from model.mig.layouts import config_name
 
 AS_BOUGHT: Final = "price at purchase"
+LISTED_AFTER_S: Final = 60.0
+"""A machine that was launched so long before a listing, and is not in it, has ended and is forgotten by the cloud."""
 
 
 class NegotiatedRate(NamedTuple):
@@ -67,7 +72,7 @@ def uses(
     Spot machines cost what spot costs now, where that is known (EC2 user guide, "Spot Instance pricing"), others what
     they cost when they were bought: reserved ones their list price. `borrowing` has uids of gangs on borrowed quota.
     """
-    context = _Context(fleet, snapshot.catalog, terms, borrowing)
+    context = _Context(fleet, snapshot.catalog, terms, _reservation_ends(snapshot), borrowing)
     return _uses(
         snapshot.index,
         *context,
@@ -77,6 +82,38 @@ def uses(
         ordinary_tenants(snapshot),
         unclaimed(snapshot),
     )
+
+
+def ended_uses(
+    fleet: Fleet, snapshot: Snapshot, terms: CostTerms, since_s: float
+) -> Iterator[tuple[MachineUse, float]]:
+    """Yields the machines that are known to have ended since then, and when (epoch seconds).
+
+    The cloud says so of those that it still lists, the node of one that it has forgotten: it is not ready since. Who
+    held a machine is what the Workloads still say: a gang that has not been told of the end yet.
+    """
+    index, catalog = snapshot.index, snapshot.catalog
+    context = _Context(fleet, catalog, terms, _reservation_ends(snapshot), frozenset())
+    maker = _Maker(context, _offers(index, catalog), _layouts(index, fleet), ordinary_tenants(snapshot))
+    held, owned = tenants(snapshot), set()
+    for name, claim in sorted(snapshot.claims.items()):
+        owned.add(claim.instance_id)
+        instance = snapshot.instances.get(claim.instance_id)
+        if claim.launched_at_s and _end_s(snapshot, claim, instance) > since_s:
+            yield maker.of_claim(claim, instance, held.get(name, ())), _end_s(snapshot, claim, instance)
+    ended = (it for it in snapshot.instances.values() if it.gone and it.ended_at_s > since_s and it.id not in owned)
+    for instance in sorted(ended, key=attrgetter("id")):
+        if instance.tags.get(labels.CLUSTER) == snapshot.cluster:
+            yield maker.of_stray(instance), instance.ended_at_s
+
+
+def _end_s(snapshot: Snapshot, claim: Claim, instance: Instance | None) -> float:
+    """Returns when a machine is known to have ended (epoch seconds); 0 where it has not, or nobody tells."""
+    if instance is not None:
+        return instance.ended_at_s if instance.gone else 0.0
+    node = node_of(snapshot, claim)
+    unlisted = snapshot.instances_at_s > claim.launched_at_s + LISTED_AFTER_S
+    return node.ready_changed_at_s if unlisted and node is not None and not node.ready else 0.0
 
 
 def subject_usd_h(index: Index, used: Mapping[str, MachineUse]) -> Mapping[str, float]:
@@ -97,6 +134,7 @@ class _Context(NamedTuple):
     fleet: Fleet
     catalog: Catalog
     terms: CostTerms
+    ends: Mapping[str, float]
     borrowing: frozenset[str]
 
 
@@ -109,6 +147,7 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
     fleet: Fleet,
     catalog: Catalog,
     terms: CostTerms,
+    ends: Mapping[str, float],
     borrowing: frozenset[str],
     claims: Mapping[str, Claim],
     instances: Mapping[str, Instance],
@@ -116,7 +155,7 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
     ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]],
     strays: Sequence[Instance],
 ) -> Mapping[str, MachineUse]:
-    context = _Context(fleet, catalog, terms, borrowing)
+    context = _Context(fleet, catalog, terms, ends, borrowing)
     before, moved = _still_good(index.take(_uses), context)
     maker = _Maker(context, _offers(index, catalog), _layouts(index, fleet), ordinary)
     seen: dict[str, _Seen] = {}
@@ -138,9 +177,20 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
 
 def _still_good(kept: object, context: _Context) -> tuple[Mapping[str, _Seen], frozenset[str]]:
     """Returns what was worked out before, if the same holds still, and the gangs that do or do not borrow since."""
-    if not isinstance(kept, tuple) or any(old is not new for old, new in zip(kept[0][:3], context[:3], strict=True)):
+    if not isinstance(kept, tuple) or any(old is not new for old, new in zip(kept[0][:4], context[:4], strict=True)):
         return {}, frozenset()
     return kept[1], kept[0].borrowing ^ context.borrowing
+
+
+def _reservation_ends(snapshot: Snapshot) -> Mapping[str, float]:
+    return _ends(snapshot.index, snapshot.reservations)
+
+
+@followed_each()
+def _ends(reservation: Reservation) -> float | None:
+    """Returns when the machines of a reservation go, or leave it (epoch seconds); None where no end is set."""
+    at_s = min(reservation.terminates_s, reservation.ends_s)
+    return at_s if at_s < inf else None
 
 
 @derived()
@@ -187,7 +237,23 @@ class _Maker(NamedTuple):
             holdings,
             IDLE if ready else NOT_READY,
             spot_part,
+            *self._end(claim),
         )
+
+    def _end(self, claim: Claim) -> tuple[float, float]:
+        """Returns when a machine's reservation ends (epoch seconds), and what is paid for in its place an hour."""
+        where, (fleet, _, terms, ends, _) = claim.capacity_pool, self.context
+        told = [
+            ends.get(where.reservation, inf),
+            *(it.end_s for it in terms.commitments if it.reservation == where.reservation),
+        ]
+        pool = fleet.node_pools.get(claim.node_pool)
+        if not where.reservation or min(told) == inf:
+            return 0.0, 0.0
+        if pool is None or "on-demand" not in pool.spec.capacity_types:
+            return min(told), 0.0
+        on_demand = replace(where, capacity_type="on-demand", reservation="")
+        return min(told), self._price(on_demand, claim.charged_usd_h, claim.launched_at_s)[0]
 
     def of_stray(self, instance: Instance) -> MachineUse:
         where = CapacityPool(instance.capacity_type, instance.instance_type, instance.zone, instance.reservation)

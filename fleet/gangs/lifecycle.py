@@ -120,7 +120,7 @@ def _has_active_pods(snapshot: Snapshot, gang: Gang) -> bool:
 def _pending(case: _GangStep) -> Iterator[Action]:
     gang, job = case.gang, case.job
     if _asks_otherwise(case):
-        yield CloseGang(gang)
+        yield _asked_anew(case)
     elif not job.suspended:
         yield from stop(case.snapshot, gang, job)
     elif limit := spent(gang, case.snapshot.now_s):
@@ -128,12 +128,25 @@ def _pending(case: _GangStep) -> Iterator[Action]:
 
 
 def _asks_otherwise(case: _GangStep) -> bool:
-    """Returns whether the job, not started yet, no longer asks what the gang says.
-
-    The gang is then closed, giving everything back, and opened again at its old place in the queue.
-    """
+    """Returns whether the job, not started yet, no longer asks what the gang says (`_asked_anew`)."""
     gang, job = case.gang, case.job
     return (job.queue, job.priority_class) != (gang.queue, gang.priority_class) or not _admitted_of(gang, job)
+
+
+def _asked_anew(case: _GangStep) -> SaveGang | CloseGang:
+    """Returns the gang of a changed job: at its old place in the queue, holding nothing, asking what the job asks now.
+
+    It is the same job: how often it was evicted and how long it has run stay, and so do its limits and back-offs that
+    go by these. What a pause or time-outs were due to may be what was changed. One that is no longer managed is closed.
+    """
+    gang, job, now = case.gang, case.job, case.snapshot.now_s
+    if not job.managed:
+        return CloseGang(gang)
+    priority = priority_of(case.fleet, case.snapshot, job)
+    message = "its job asks for something else than before; not considered yet"
+    waiting = released(gang, job, Reason.QUEUED, message, now, requeue_at_s=0.0, timeouts=0)
+    ranked = replace(waiting, priority_class=job.priority_class, priority=priority.value, preempts=priority.preempts)
+    return SaveGang(replace(ranked, queue=job.queue), respecifies=True)
 
 
 def _admitted_of(gang: Gang, job: Job) -> bool:
@@ -162,7 +175,7 @@ def _reserved(case: _GangStep) -> Iterator[Action]:
     if not case.job.suspended:
         yield from stop(case.snapshot, case.gang, case.job)
     elif _asks_otherwise(case):
-        yield CloseGang(case.gang)
+        yield _asked_anew(case)
     elif (given_back := _given_back(case)) is not None:
         yield given_back
     elif all(_machine_ready(case.snapshot, case.gang, pin) for pin in case.gang.pins):
@@ -249,7 +262,7 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
         yield SaveGang(evicted(gang, case.job, *leave, snapshot.now_s))
     elif job.suspended and _asks_otherwise(case):
         if not _has_active_pods(snapshot, gang):
-            yield CloseGang(gang)
+            yield _asked_anew(case)
     elif job.suspended and job.hold is Hold.SWITCH:
         tolerations = flavor_tolerations(case.fleet, gang)
         yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations, whole_sets(gang.pod_sets))
@@ -344,7 +357,7 @@ def _evicting(case: _GangStep) -> Iterator[Action]:
     elif _has_active_pods(case.snapshot, gang):
         return
     elif _asks_otherwise(case):
-        yield CloseGang(gang)
+        yield _asked_anew(case)
     elif gang.eviction and gang.eviction.reason in FOR_GOOD:
         yield retired(gang, case.job, Reason(gang.eviction.reason), gang.eviction.message, case.snapshot.now_s)
     elif off := called_off(gang):

@@ -29,7 +29,8 @@ def reservations(caller: Caller, client: "EC2Client") -> Sequence[Reservation]:
 
 
 def _reservation(row: Mapping[str, Any]) -> Reservation:
-    ends = row.get("EndDate")
+    said = row.get("EndDate")
+    ends_s = said.timestamp() if isinstance(said, datetime) else inf
     kind: ReservationKind = "capacity-block" if row.get("ReservationType") == "capacity-block" else "default"
     return Reservation(
         id=row["CapacityReservationId"],
@@ -41,7 +42,8 @@ def _reservation(row: Mapping[str, Any]) -> Reservation:
         match="open" if row.get("InstanceMatchCriteria") == "open" else "targeted",
         state=row["State"],
         owner=row.get("OwnerId", ""),
-        terminates_s=terminates_s(kind, ends.timestamp() if isinstance(ends, datetime) else inf),
+        terminates_s=terminates_s(kind, ends_s),
+        ends_s=ends_s,
         interruptible=bool(row.get("Interruptible")),
         tags={tag["Key"]: tag.get("Value", "") for tag in row.get("Tags") or ()},
     )

@@ -61,6 +61,7 @@ from providers.kube.objects import (
     node_patch,
     prepare_patch,
     release_patch,
+    respecification_patch,
     start_patch,
     stop_patch,
     take_patch,
@@ -163,6 +164,8 @@ class Actuator:
         held = self._patch_workload(gang, held, checks_patch(msgspec.json.decode(held), gang), "status")
         body = workload_status(gang, self._clock.now(), *decode_standing(held))
         raw = self._apply_status(WORKLOADS, gang.workload, body, gang.namespace)
+        if action.respecifies:
+            raw = self._patch_workload(gang, raw, respecification_patch(msgspec.json.decode(raw), gang))
         return (self._workload(f"{gang.namespace}/{gang.workload}", raw),)
 
     def _patch_workload(self, gang: Gang, held: bytes, patch: list[dict[str, Any]], subresource: str = "") -> bytes:

@@ -61,32 +61,57 @@ def test_a_job_that_is_changed_while_it_runs(patch: dict[str, Any], words: str, 
         assert len(scene.nodes_of("g")) == 2
 
 
-_SPECS: dict[str, Any] = {
+_FIXED: dict[str, tuple[Any, str]] = {
+    "priority": (5, "change the class of the job"),
+    "preempts": (False, "change the class of the job"),
+    "createdAt": ("2020-01-01T00:00:00Z", "of one job, and as old as that"),
+}
+_AS_THE_JOB_SAYS: dict[str, Any] = {
     "queue": "other",
-    "priority": 5,
     "priorityClass": None,
-    "preempts": False,
-    "createdAt": "2020-01-01T00:00:00Z",
     "podSets": [{"name": "main", "count": 1, "requests": {"cpu": "1"}}],
 }
 
 
-@pytest.mark.parametrize("field", _SPECS)
-def test_what_a_gang_is_charged_by_cannot_be_patched(field: str) -> None:
-    """One that runs and one that waits: the API server refuses it, and says what to do."""
+def one_that_runs_and_one_that_waits() -> Scene:
     scene = Scene(files(pool(), team(), queue(), queue("other", team="t")))
     scene.runs(gpu_job("g", pods=2))
     scene.sim.submit(gpu_job("h", pods=4))
     scene.sim.advance(30)
-    for name, state in (("g", "Admitted"), ("h", "Pending")):
-        gang = scene.sim.gang(name)
-        assert gang is not None
-        assert gang.state == state
-        with pytest.raises(StoreInvalid, match="only active can be changed: change the job"):
-            patched(scene, "Workload", gang.workload, {"spec": {field: _SPECS[field]}})
-    running = scene.sim.gang("g")
-    assert running is not None
-    patched(scene, "Workload", running.workload, {"spec": {"active": False}})
+    assert [scene.state(name) for name in "gh"] == ["Admitted", "Pending"]
+    return scene
+
+
+def workload_of(scene: Scene, name: str) -> str:
+    gang = scene.sim.gang(name)
+    assert gang is not None
+    return gang.workload
+
+
+@pytest.mark.parametrize("field", _FIXED)
+def test_what_orders_a_gang_cannot_be_patched(field: str) -> None:
+    """Neither of one that runs nor of one that waits: the API server refuses it, and says what to do."""
+    scene = one_that_runs_and_one_that_waits()
+    value, words = _FIXED[field]
+    for name in "gh":
+        with pytest.raises(StoreInvalid, match=words):
+            patched(scene, "Workload", workload_of(scene, name), {"spec": {field: value}})
+
+
+@pytest.mark.parametrize("field", _AS_THE_JOB_SAYS)
+def test_what_a_gang_is_charged_by_is_what_its_job_says(field: str) -> None:
+    """Of one that runs the API server refuses it, and says what to do; one that waits is written as its job says."""
+    scene = one_that_runs_and_one_that_waits()
+    patch = {"spec": {field: _AS_THE_JOB_SAYS[field]}}
+    with pytest.raises(StoreInvalid, match="only active can be changed: change the job"):
+        patched(scene, "Workload", workload_of(scene, "g"), patch)
+    store, waiting = scene.sim.store, workload_of(scene, "h")
+    before = store.get(store.resource("Workload"), waiting, namespace="t")["spec"]
+    patched(scene, "Workload", waiting, patch)
+    assert store.get(store.resource("Workload"), waiting, namespace="t")["spec"] != before
+    scene.sim.advance(30)
+    assert store.get(store.resource("Workload"), waiting, namespace="t")["spec"] == before
+    patched(scene, "Workload", workload_of(scene, "g"), {"spec": {"active": False}})
     scene.until_state("g", "Pending")
 
 
@@ -190,3 +215,43 @@ def test_a_misspelt_annotation_keeps_a_job_waiting_until_it_is_mended() -> None:
         if it.startswith("unread: ")
     ]
     assert "muster.dev/max-runtime" in note
+
+
+@pytest.mark.parametrize("dies_after", [None, 1, 2])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_job_that_is_changed_while_it_waits_keeps_what_it_has_been_through(
+    dies_after: int | None, *, held: bool
+) -> None:
+    """Evicted once, it asks for less than before, while it waits or while machines are bought for it.
+
+    The agent may die after each write of the change: status, then specification.
+    """
+    scene = Scene(simple(limits={"nodes": 1}))
+    scene.runs(gpu_job("g"))
+    scene.sim.advance(500)
+    scene.runs(gpu_job("urgent", priority="high"))
+    scene.until(lambda: scene.state("g") == "Pending")
+    before = scene.sim.gang("g")
+    assert before is not None
+    assert before.evictions == 1
+    assert before.ran_before_s > 400
+    if held:
+        scene.sim.push(simple(limits={"nodes": 2}))
+        scene.until_state("g", "QuotaReserved")
+    if dies_after:
+        scene.sim.crash_at(scene.sim.writes + dies_after, "after")
+    patched(
+        scene, "Job", "g", {"spec": {"parallelism": 1}, "metadata": {"labels": {"muster.dev/priority-class": "high"}}}
+    )
+    scene.sim.advance(20)
+    scene.sim.restart()
+    scene.sim.advance(20)
+    after = scene.sim.gang("g")
+    assert after is not None
+    assert (after.priority_class, after.priority) == ("high", 1000)
+    assert (after.evictions, after.ran_before_s, after.workload_uid) == (1, before.ran_before_s, before.workload_uid)
+    (shown,) = (it for it in scene.sim.objects("Workload") if it["metadata"]["name"] == after.workload)
+    assert shown["metadata"]["labels"]["muster.dev/priority-class"] == "high"
+    scene.sim.push(simple(limits={"nodes": 2}))
+    scene.until_running("g", 900)
+    scene.settle()

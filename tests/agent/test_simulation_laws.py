@@ -172,22 +172,31 @@ def test_machines_that_go_together_are_replaced_by_one_launch_of_about_their_pri
     assert "3 machines at 6.00" in replaced_by_more(["big", "small"], three, {"big": 2.0, "small": 1.0})
 
 
-@pytest.mark.parametrize("silent", [True, False])
-def test_the_books_need_not_know_what_ended_unseen(monkeypatch: pytest.MonkeyPatch, *, silent: bool) -> None:
+@pytest.mark.parametrize(
+    ("back_after_s", "blind", "broken"),
+    [
+        pytest.param(60.0, False, False, id="the cloud lists the end"),
+        pytest.param(60.0, True, True, id="it does, and the books do not look"),
+        pytest.param(3900.0, True, False, id="it has forgotten it"),
+    ],
+)
+def test_the_books_know_what_ended_unseen_as_long_as_the_cloud_does(
+    monkeypatch: pytest.MonkeyPatch, back_after_s: float, *, blind: bool, broken: bool
+) -> None:
     """Found by `--profile faults --seed 20774`: the agent had crashed, and git did not answer when it was back."""
+    if blind:
+        monkeypatch.setattr("agent.accounts.ended_uses", lambda *_: ())
     judged = Judged()
     judged.sim.submit(gpu_job("a"))
     assert judged.sim.advance_until(lambda: judged.sim.running("a"), 600)
     judged.sim.crash()
-    if not silent:
-        monkeypatch.setattr(type(judged.sim), "able", property(lambda _: True))
     judged.sim.advance(600)
     judged.sim.cloud.terminate([machine.id for machine in judged.sim.machines()])
-    judged.sim.advance(60)
+    judged.sim.advance(back_after_s)
     judged.sim.restart()
     judged.sim.advance(300)
     judged.checker.ended()
-    assert ("books agree" in judged.broken()) is not silent
+    assert ("books agree" in judged.broken()) is broken
 
 
 def test_what_fails_in_a_history_is_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ REFRESH_S = 3600.0
 """Prices are read that often: what is charged now may be in the books at the price of so long ago."""
 SEEN_S = 90.0
 """The books are saved once a minute, and looked at every few seconds."""
+LISTED_S = 3300.0
+"""So long after its end the cloud tells of a machine, less what an agent takes to ask."""
 BOOKS = "muster-books"
 
 
@@ -22,7 +24,7 @@ class _Charged(NamedTuple):
     usd: float
     least_usd: float
     most_usd: float
-    """With prices known up to `REFRESH_S` late."""
+    """With prices known up to `REFRESH_S` late, and of a silence those at its end."""
 
 
 class BooksAgree(Law):
@@ -34,7 +36,7 @@ class BooksAgree(Law):
         self._facts = facts
         self._saved_at_s = 0.0
         self._silences: list[tuple[float, float]] = []
-        """From when to when no agent could bill: what ends meanwhile is found by none of them."""
+        """From when to when no agent could bill: what ended meanwhile may be forgotten by the cloud."""
 
     def looked(self) -> None:
         """Note whether an agent bills."""
@@ -66,13 +68,17 @@ class BooksAgree(Law):
         """What a machine had cost when the books were saved."""
         cost_usd, at_s = self._facts.sim.market.cost_usd, entry.launched_at_s
         end_s = min(self._saved_at_s, self._saved_at_s if entry.ended_at_s is None else entry.ended_at_s)
-        found_s = next((begin_s for begin_s, over_s in self._silences if begin_s < end_s <= over_s), end_s)
+        unseen = ((begin_s, over_s - end_s) for begin_s, over_s in self._silences if begin_s < end_s <= over_s)
+        found_s = next((begin_s for begin_s, ago_s in unseen if ago_s > LISTED_S), end_s)
         usd = least_usd = most_usd = 0.0
         while at_s < end_s:  # period by period, as prices change on the hour
             begun_s, until_s = at_s, min(end_s, (at_s // REFRESH_S + 1) * REFRESH_S)
             now_usd = cost_usd(entry.pool, at_s, until_s)
             late_usd = cost_usd(entry.pool, at_s - REFRESH_S, until_s - REFRESH_S)
+            heard_s = next((over_s for begin_s, over_s in self._silences if begin_s <= at_s < over_s < inf), at_s)
+            then_usd = cost_usd(entry.pool, heard_s, heard_s + until_s - at_s)
             usd, at_s = usd + now_usd, until_s
-            least_usd += min(now_usd, late_usd) * max(0.0, min(until_s, found_s) - begun_s) / (until_s - begun_s)
-            most_usd += max(now_usd, late_usd)
+            known = (now_usd, late_usd, then_usd)
+            least_usd += min(known) * max(0.0, min(until_s, found_s) - begun_s) / (until_s - begun_s)
+            most_usd += max(known)
         return _Charged(usd, least_usd, most_usd)

@@ -61,7 +61,7 @@ from providers.kube.objects.volumes import (
     decode_storage_class,
     decode_volume_claim,
 )
-from providers.kube.objects.workload_patches import checks_patch, deactivation_patch
+from providers.kube.objects.workload_patches import checks_patch, deactivation_patch, respecification_patch
 from providers.kube.objects.workloads import decode_workload, workload_object, workload_status
 
 __all__ = [
@@ -123,6 +123,7 @@ __all__ = [
     "queue_status",
     "release_patch",
     "remembered",
+    "respecification_patch",
     "start_patch",
     "stop_patch",
     "sync_object",

@@ -1,8 +1,14 @@
 """Changes of a Workload beside the status that is recorded: fields that are also, or first of all, other people's."""
 
+from itertools import chain
+
 from fleet.snapshot import CheckState, Gang, GangState
-from providers.kube.objects.json_patch import at_version, pointer
+from model.labels import PRIORITY_CLASS, QUEUE
+from providers.kube.objects.json_patch import at_version, became, pointer
 from providers.kube.objects.shapes import JsonObject, dig
+from providers.kube.objects.workloads import workload_object
+
+_RANKED_BY = ("queue", "priorityClass", "podSets")
 
 
 def deactivation_patch(raw: JsonObject) -> list[JsonObject]:
@@ -29,3 +35,21 @@ def checks_patch(raw: JsonObject, gang: Gang) -> list[JsonObject]:
         if check != (again := {"name": check["name"], "state": str(CheckState.PENDING)})
     ]
     return [at_version(raw), *asked] if asked else []
+
+
+def respecification_patch(raw: JsonObject, gang: Gang) -> list[JsonObject]:
+    """Say what the gang's job asks for now. Whether it is active stays its user's to say.
+
+    It comes after the status in which the gang holds nothing: whoever dies in between has a gang that waits, and whose
+    job asks for something else.
+    """
+    asked = workload_object(gang)
+    spec = {**asked["spec"], **({"active": False} if dig(raw, "spec", "active") is False else {})}
+    if all(spec.get(key) == raw["spec"].get(key) for key in _RANKED_BY):
+        spec = raw["spec"]  # a priority alone does not change (the rules of the Workload's definition)
+    held, labels = dig(raw, "metadata", "labels") or {}, asked["metadata"]["labels"]
+    named = (
+        became(pointer("metadata", "labels", key), held.get(key), labels.get(key)) for key in (QUEUE, PRIORITY_CLASS)
+    )
+    changes = [*became("/spec", raw["spec"], spec), *chain.from_iterable(named)]
+    return [at_version(raw), *changes] if changes else []

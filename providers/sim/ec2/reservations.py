@@ -73,6 +73,7 @@ class HeldReservation:
             interruptible=self.interruptible,
             tags=dict(self.tags),
             terminates_s=terminates_s(self.kind, inf if self.ends_s is None else self.ends_s),
+            ends_s=inf if self.ends_s is None else self.ends_s,
         )
 
     def as_row(self, in_use: int, account_id: str) -> dict[str, Any]:

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.cost.machine_use import IDLE, NOT_READY, UNOBSERVED, Holding, MachineUse
-from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, SILENCE_S, Meter
+from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, Meter
 from fleet.cost.open_hours import MeterState, SpotSilence
 from fleet.cost.records import (
-    AS_BEFORE,
     HOUR_S,
-    READ_AFTERWARDS,
     LedgerRecord,
     LostWork,
     MachineSpan,
@@ -23,6 +21,7 @@ from fleet.cost.records import (
     by_machine_hour,
     cut_hour,
 )
+from fleet.cost.silence import AS_BEFORE, READ_AFTERWARDS, SILENCE_S
 from fleet.snapshot import (
     CapacityPool,
     Claim,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from hypothesis import strategies as st
 
 from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
 from fleet.cost.machine_use import IDLE, UNOBSERVED
-from fleet.cost.records import HOUR_S, LedgerRecord
-from fleet.cost.statement import DAY_S, DIMENSIONS, NO_TEAM, Month, UnknownMonth, statement
+from fleet.cost.records import DAY_S, HOUR_S, LedgerRecord
+from fleet.cost.statement import DIMENSIONS, LATER, NO_TEAM, Month, UnknownMonth, statement
 from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
 from tests.providers.store.contract import record as made
 
@@ -86,22 +87,21 @@ def test_the_dearest_comes_first_and_days_in_their_order() -> None:
     assert [day for day, _ in days] == sorted(day for day, _ in days)
 
 
-def test_the_forecast_is_what_was_spent_and_the_last_days_rate() -> None:
-    """Ten days of 1 USD/h, then two days of 3 USD/h, on the twelfth of 31."""
-    records = [record("u", hour, team="a", cost_micro_usd=(1 if hour < 240 else 3) * 10**6) for hour in range(288)]
-    it = statement(records, OCTOBER, ["team"], OCTOBER.begin_s + 12 * DAY_S)
-    assert it.total.cost == (240 + 144) * 10**6
-    assert it.total.forecast == it.total.cost + 3 * 24 * 19 * 10**6
-
-
-@pytest.mark.parametrize(
-    ("hours", "at_h", "forecast"),
-    [(0, 0, 0), (0, 100, 0), (6, 6, 744), (744, 744, 744), (744, 2000, 744)],
-    ids=["nothing yet", "nothing at all", "less than a day", "a whole month", "long ago"],
-)
-def test_forecasts_at_the_edges(hours: int, at_h: int, forecast: int) -> None:
-    it = statement([record("u", n) for n in range(hours)], OCTOBER, ["team"], OCTOBER.begin_s + at_h * HOUR_S)
-    assert it.total.forecast == forecast * 10**6
+def test_the_forecast_is_what_was_spent_and_what_is_to_come() -> None:
+    """To come: one that has spent, one that has not, and of the days after the running one."""
+    spent = [record("u", hour, team="a", cost_micro_usd=10**6) for hour in range(30)]
+    later = replace(record("u", team="a", cost_micro_usd=7 * 10**6), hour_s=inf)
+    to_come = [record("u", 30, team="a", cost_micro_usd=2 * 10**6), record("v", 30, team="b"), later]
+    it = statement(spent, OCTOBER, ["team"], OCTOBER.begin_s + 30 * HOUR_S, to_come)
+    told = {key: (line.cost // 10**6, line.forecast // 10**6) for key, line in it.lines.items()}
+    assert told == {("a",): (30, 39), ("b",): (0, 1)}
+    assert (it.total.cost // 10**6, it.total.forecast // 10**6, it.total.gpu_s) == (30, 40, 30 * 3600.0)
+    days = statement(spent, OCTOBER, ["day"], OCTOBER.begin_s + 30 * HOUR_S, to_come).ranked
+    assert [(*key, line.cost // 10**6, line.forecast // 10**6) for key, line in days] == [
+        ("2026-10-01", 24, 24),
+        ("2026-10-02", 6, 9),
+        (LATER, 0, 7),
+    ]
 
 
 def test_prices_tell_where_they_come_from_and_how_old_they_were() -> None:
@@ -131,7 +131,7 @@ def test_lines_sum_to_the_total_by_whatever_they_are_told_apart(data: st.DataObj
         for _ in range(data.draw(st.integers(0, 20)))
     ]
     it = statement(records, OCTOBER, by, OCTOBER.begin_s + data.draw(st.floats(0, 40 * DAY_S)))
-    for name in ("cost", "borrowed", "lost", "lately"):
+    for name in ("cost", "borrowed", "lost", "forecast"):
         assert sum(getattr(line, name) for line in it.lines.values()) == getattr(it.total, name)
     assert it.total.cost == sum(each.cost_micro_usd for each in records)
 

@@ -122,7 +122,7 @@ CHANGED: list[tuple[str, list[Pod], dict[str, Any], list[str]]] = [
     ("it asks for the same", [*BOTH, pod(2, **NEWER)], {**LATER, "template": RELABELLED}, ["release web-2 node-m1"]),
     ("a pod asks for more than was known of it", [*BOTH, pod(2, requests=amounts(gpu=4))], {}, []),
     ("others gave a pod more", [*BOTH, pod(2, requests=amounts(gpu=2, cpu="9"))], {}, ["release web-2 node-m1"]),
-    ("none has started", [pod(0, **NEWER)], LATER, ["close"]),
+    ("none has started", [pod(0, **NEWER)], LATER, ["save Pending Queued"]),
 ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.actions import Action, CloseGang, EvictPod, Marks, ReleasePod, SaveGang, StartJob, StopJob
+from fleet.actions import Action, EvictPod, Marks, ReleasePod, SaveGang, StartJob, StopJob
 from fleet.gangs import holding, lifecycle
 from fleet.snapshot import (
     Eviction,
@@ -164,7 +164,7 @@ def test_a_pod_ends_with_the_grace_it_asks_for() -> None:
 
 @pytest.mark.parametrize("state", [PENDING, RESERVED, ADMITTED])
 def test_a_group_that_changes_before_it_starts_is_another(state: GangState) -> None:
-    assert told(seen(state, [pod("a"), pod("b")], pod_sets=(replace(OFFERING, count=3),))) == ["CloseGang"]
+    assert told(seen(state, [pod("a"), pod("b")], pod_sets=(replace(OFFERING, count=3),))) == ["save Pending"]
     assert told(seen(state, [pod("a")], queue="")) == ["CloseGang"]
 
 
@@ -226,9 +226,9 @@ def part(count: int, asks: PodSet = ASKS, state: GangState = ADMITTED) -> tuple[
     [
         (4, ASKS, StartJob),
         (2, ASKS, StartJob),
-        (1, ASKS, CloseGang),
-        (2, WHOLE, CloseGang),
-        (2, replace(ASKS, min_count=3), CloseGang),
+        (1, ASKS, SaveGang),
+        (2, WHOLE, SaveGang),
+        (2, replace(ASKS, min_count=3), SaveGang),
     ],
 )
 def test_a_part_that_may_run_is_started_as_that_part(count: int, asks: PodSet, expected: type) -> None:
@@ -244,7 +244,7 @@ def test_a_part_that_may_run_is_started_as_that_part(count: int, asks: PodSet, e
 def test_a_pending_gang_is_all_that_its_job_asks_for() -> None:
     found, job = part(2, state=PENDING)
     world = Snapshot(now_s=NOW, jobs={found.uid: job}, gangs={found.uid: replace(found, pins=())})
-    assert [type(action) for action in lifecycle.decide(FLEET, world)] == [CloseGang]
+    assert [type(action) for action in lifecycle.decide(FLEET, world)] == [SaveGang]
 
 
 def test_a_job_with_a_switch_is_stopped_by_it() -> None:

@@ -184,9 +184,10 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("waits", pending, job(), ()),
     ("its job is gone", pending, no_job, (CloseGang,)),
     ("its job is being deleted", pending, job(deleting=True), (CloseGang,)),
-    ("its job asks other pods", pending, job(pod_sets=OTHER_PODS), (CloseGang,)),
-    ("its job names another queue", pending, job(queue="other"), (CloseGang,)),
-    ("its job names another priority", pending, job(priority_class="high"), (CloseGang,)),
+    ("its job asks other pods", pending, job(pod_sets=OTHER_PODS), (SaveGang, PENDING, "Queued")),
+    ("its job names no queue", pending, job(queue=""), (CloseGang,)),
+    ("its job names another queue", pending, job(queue="other"), (SaveGang, PENDING, "Queued")),
+    ("its job names another priority", pending, job(priority_class="high"), (SaveGang, PENDING, "Queued")),
     ("somebody unsuspended it", pending, job(suspended=False), (StopJob,)),
     ("it succeeded all the same", pending, job(result=JobResult.SUCCEEDED), (SaveGang, FINISHED, "Succeeded")),
     ("is deactivated", pending, facts(active=False), ()),
@@ -226,11 +227,11 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("queue drained", lambda: holding(RESERVED), queue("HoldAndDrain"), (SaveGang, PENDING, "QueueStopped")),
     ("queue removed", lambda: holding(RESERVED), no_queue, (SaveGang, PENDING, "QueueNotFound")),
     ("unsuspended by hand", lambda: holding(RESERVED), job(suspended=False), (StopJob,)),
-    ("asks other pods now", lambda: holding(RESERVED), job(pod_sets=OTHER_PODS), (CloseGang,)),
+    ("asks other pods now", lambda: holding(RESERVED), job(pod_sets=OTHER_PODS), (SaveGang, PENDING, "Queued")),
     ("job gone", lambda: holding(RESERVED), no_job, (CloseGang,)),
     # admitted, not started
     ("is started", lambda: holding(ADMITTED), job(), (StartJob,)),
-    ("changed before it started", lambda: holding(ADMITTED), job(pod_sets=OTHER_PODS), (CloseGang,)),
+    ("changed before it started", lambda: holding(ADMITTED), job(pod_sets=OTHER_PODS), (SaveGang, PENDING, "Queued")),
     ("changed while its pods end", running, job(suspended=True, pod_sets=OTHER_PODS), ()),
     ("its queue is held", lambda: holding(ADMITTED), queue("Hold"), (StartJob,)),
     # admitted, started
@@ -311,7 +312,12 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
         two(job(suspended=True), no_pods, facts(active=False, eviction=Eviction(MAX_RUN, "it has run", NOW))),
         (SaveGang, PENDING, MAX_RUN),
     ),
-    ("asks other pods now", _evicting, two(job(suspended=True, pod_sets=OTHER_PODS), no_pods), (CloseGang,)),
+    (
+        "asks other pods now",
+        _evicting,
+        two(job(suspended=True, pod_sets=OTHER_PODS), no_pods),
+        (SaveGang, PENDING, "Queued"),
+    ),
     ("pods ended", _evicting, two(job(suspended=True), ended_pods), (SaveGang, PENDING, "Queued")),
     (
         "finished meanwhile",
@@ -533,3 +539,22 @@ def test_pods_of_others_are_nobodys_business_here() -> None:
     world = started(("m0", 1))
     world.stands(foreign_pod("x", "node-m0"))
     assert released(world) == {"p0": "node-m0"}
+
+
+def test_a_changed_job_is_the_same_job() -> None:
+    """It asks for something else, at its old place; how often it was evicted and how long it ran are not forgotten."""
+    world = pending()
+    before = replace(
+        world.gang("g"), evictions=3, ran_before_s=500.0, timeouts=2, requeue_at_s=NOW + 99, max_run_s=800.0
+    )
+    world.gangs[G] = before
+    job(pod_sets=OTHER_PODS, queue="other")(world)
+    (action,) = lifecycle.decide(world.fleet, world.snapshot())
+    assert isinstance(action, SaveGang)
+    now = action.gang
+    assert action.respecifies
+    assert (now.pod_sets, now.queue, now.created_at_s) == (OTHER_PODS, "other", before.created_at_s)
+    assert (now.evictions, now.ran_before_s) == (3, 500.0)
+    assert (now.timeouts, now.requeue_at_s) == (0, 0.0), "what these were due to may be what was changed"
+    world.gangs[G] = now
+    assert lifecycle.decide(world.fleet, world.snapshot()) == []

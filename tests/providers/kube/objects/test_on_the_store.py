@@ -28,6 +28,7 @@ from providers.kube.objects import (
     node_pool_status,
     queue_status,
     release_patch,
+    respecification_patch,
     sync_object,
     sync_status,
     workload_object,
@@ -122,6 +123,19 @@ def test_activity_is_shown_and_kept_apart_from_the_status(store: Store) -> None:
     stored = patched(store, [{"op": "replace", "path": "/spec/active", "value": True}], manager="kubectl")
     stored = apply(store, workload_status(samples.ADMITTED, NOW_S), "status")
     assert decode_workload(msgspec.json.encode(stored)).active
+
+
+def test_what_a_changed_job_asks_is_written_over_what_it_asked_and_leaves_it_inactive(store: Store) -> None:
+    opened(store, samples.PENDING)
+    stored = patched(store, [{"op": "replace", "path": "/spec/active", "value": False}], manager="kubectl")
+    assert respecification_patch(stored, samples.PENDING) == []
+    more = tuple(replace(it, count=it.count + 1) for it in samples.PENDING.pod_sets)
+    asked = replace(samples.PENDING, pod_sets=more, queue="other", priority_class="", priority=0)
+    stored = patched(store, respecification_patch(stored, asked))
+    assert respecification_patch(stored, asked) == []
+    assert known(stored) == replace(asked, active=False, reason="Queued", since_s=known(stored).since_s, message="")
+    assert stored["metadata"]["labels"]["muster.dev/queue"] == "other"
+    assert "muster.dev/priority-class" not in stored["metadata"]["labels"]
 
 
 def answered(store: Store, name: str, state: str, **more: Any) -> dict[str, Any]:

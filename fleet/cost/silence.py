@@ -1,0 +1,148 @@
+"""Times in which nobody looked: what is known of them afterwards, and what of that is told of machines.
+
+What a machine cost is known from when the cloud launched and stopped it. Who had it is known of work that was there
+before or is there now, as far as its job or its Workload says since when and until when. All else is `UNOBSERVED`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Final, NamedTuple
+
+from fleet.cost.allocation import Bill, machine_parts
+from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
+from fleet.cost.records import MachineSpan, Segment, with_ends
+from fleet.cost.uses import LISTED_AFTER_S
+from fleet.markets import PastPrice, PriceSource
+from fleet.snapshot import GangState, Snapshot
+
+SILENCE_S: Final = 120.0
+"""A longer time between two looks is one in which nobody looked: the agent was down, or another led."""
+AS_BEFORE: Final = "spot price before nobody looked"
+READ_AFTERWARDS: Final = "spot price history, read after nobody had looked"
+_RUNS: Final = frozenset({GangState.ADMITTED, GangState.EVICTING})
+
+
+class Silence(NamedTuple):
+    """A `Silence` is a time in which nobody looked, and the world as it is seen afterwards."""
+
+    begin_s: float
+    """Epoch seconds, as `end_s`."""
+    end_s: float
+    after: Snapshot
+
+    def held_until_s(self, holding: Holding) -> float | None:
+        """Returns until when work held a machine at most (inf: it does still); None where nothing tells.
+
+        Its job says when it ended, its Workload that it was never stopped, or when.
+        """
+        gang, job = self.after.gangs.get(holding.subject), self.after.jobs.get(holding.subject)
+        if gang is None:
+            return None
+        if job is not None and job.result and job.finished_at_s:
+            return job.finished_at_s
+        if gang.state in _RUNS and holding.of_run(gang.admitted_at_s):
+            return inf
+        stopped = gang.eviction
+        return stopped.at_s if stopped is not None and holding.of_run(stopped.admitted_at_s) else None
+
+    def forgotten(self, use: MachineUse) -> bool:
+        """Returns whether a machine that a claim still answers for has ended, and nobody can tell when."""
+        seen = self.after
+        return use.machine not in seen.instances and seen.instances_at_s > use.launched_s + LISTED_AFTER_S
+
+
+class _HeldTime(NamedTuple):
+    begin_s: float
+    end_s: float
+    holding: Holding
+
+
+def silent_segments(silence: Silence, before: MachineUse, after: MachineUse | None) -> Sequence[Segment]:
+    """Returns the segments of a silence of a machine, which was used so before and is afterwards; None = it is gone.
+
+    The price is that from before, unless it follows the spot price: then it is to be read (`priced_segments`).
+    """
+    begin_s, end_s, _ = silence
+    held = [it for it in _held(silence, before, after) if it.begin_s < end_s and it.end_s > begin_s]
+    times = {begin_s, *(it.begin_s for it in held), *(it.end_s for it in held)}
+    unseen = replace(before, rest=UNOBSERVED, priced=_price_before(before))
+
+    def segment(at_s: float) -> Segment:
+        holdings = tuple(it.holding for it in held if it.begin_s <= at_s < it.end_s)
+        return Segment(at_s, replace(unseen, holdings=holdings), awaits_price=before.spot_part > 0)
+
+    return [segment(at_s) for at_s in sorted(times) if begin_s <= at_s < end_s]
+
+
+def _price_before(before: MachineUse) -> PriceSource:
+    """Returns the source of a price that nobody saw: that of one which does not move is what it was."""
+    if not before.spot_part:
+        return before.priced
+    rate = "" if before.spot_part == 1 else f", {before.priced.source}"
+    return before.priced._replace(source=f"{AS_BEFORE}{rate}")
+
+
+def _held(silence: Silence, before: MachineUse, after: MachineUse | None) -> Iterator[_HeldTime]:
+    """Yields who held the machine, as far as that is known: who has it now says best which part of it."""
+    there = after.holdings if after is not None else ()
+    for it in there:
+        until_s = silence.held_until_s(it)
+        yield _HeldTime(max(it.since_s, silence.begin_s), inf if until_s is None else until_s, it)
+    told = {(it.subject, round(it.since_s)) for it in there}
+    for it in before.holdings:
+        until_s = silence.held_until_s(it)
+        if until_s is not None and (it.subject, round(it.since_s)) not in told:
+            yield _HeldTime(max(it.since_s, silence.begin_s), until_s, it)
+
+
+def missed_bill(silence: Silence, used: Iterable[MachineUse], ended: Iterable[tuple[MachineUse, float]]) -> Bill:
+    """Returns the bill for a silence of the machines that bill now, and of those that the cloud says ended in it.
+
+    Each counts from its launch on, at the price that is known now; `ended` has when. One whose end nobody can tell
+    counts for nothing.
+    """
+    by_team: Counter[str] = Counter()
+    present = ((it, silence.end_s) for it in used if not silence.forgotten(it))
+    for use, end_s in (*present, *ended):
+        missed = silence._replace(begin_s=max(silence.begin_s, use.launched_s), end_s=min(silence.end_s, end_s))
+        if missed.begin_s >= missed.end_s:
+            continue
+        for segment, until_s in with_ends(silent_segments(missed, use, use)):
+            by_team.update(machine_parts(segment.use, min(until_s, missed.end_s) - segment.begin_s))
+    return Bill(by_team.total(), dict(sorted(by_team.items())))
+
+
+def silences(span: MachineSpan, until_s: float) -> Sequence[tuple[float, float]]:
+    """Returns the times (begin, end) in which a machine's spot price is still to be read."""
+    last_s = until_s if span.ended_s is None else span.ended_s
+    return [(it.begin_s, min(end_s, last_s)) for it, end_s in with_ends(span.segments) if it.awaits_price]
+
+
+def priced_segments(
+    segments: Sequence[Segment], history: Sequence[PastPrice], until_s: float = inf
+) -> tuple[Segment, ...]:
+    """Returns the segments with prices from the history of their pool, which reaches until then.
+
+    Those of which it knows nothing stay at the price from before. None of them awaits its price any longer.
+    """
+    found: list[Segment] = []
+    for segment, end_s in with_ends(segments):
+        mine = segment.awaits_price and segment.begin_s < until_s
+        found += _priced(segment, end_s, history) if mine else [segment]
+    return tuple(found)
+
+
+def _priced(segment: Segment, end_s: float, history: Sequence[PastPrice]) -> Iterator[Segment]:
+    """Yields a segment cut where its price changed; a price that comes again is no change."""
+    use, begin_s = segment.use, segment.begin_s
+    earlier = [it for it in history if it.since_s <= begin_s]
+    changes = [*earlier[-1:], *(it for it in history if begin_s < it.since_s < end_s)]
+    if not earlier:
+        yield segment._replace(awaits_price=False)
+    for n, (since_s, usd_h) in enumerate(changes):
+        if n == 0 or usd_h != changes[n - 1].usd_h:
+            source = use.priced.source.replace(AS_BEFORE, READ_AFTERWARDS)
+            priced = PriceSource(source, use.priced.region, since_s)
+            yield Segment(max(begin_s, since_s), replace(use, usd_h=usd_h * use.spot_part, priced=priced))
