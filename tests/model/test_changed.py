@@ -28,7 +28,7 @@ def test_a_copy_has_the_changes_and_all_else() -> None:
 
 
 def test_a_field_that_is_not_there() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(AttributeError, match="massage"):
         changed(gang("g"), massage="waits")
 
 
