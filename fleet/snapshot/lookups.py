@@ -289,6 +289,8 @@ def _machines_held(before: dict[str, Sequence[Gang]], changes: TableChanges[Gang
     for gang in (it for _, it in changes.came() if it.holds_capacity):
         for name in {pin.claim or pin.node for pin in gang.pins}:
             came.setdefault(name, []).append(gang)
+    if not came:
+        return before
     found = before.copy()
     for name, gangs in came.items():
         members = [it for it in before.get(name, ()) if id(it) not in going] + gangs
