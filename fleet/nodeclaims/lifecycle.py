@@ -9,17 +9,36 @@ from typing import NamedTuple
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
 from fleet.fence import Decided, each
 from fleet.nodeclaims.capacity_buffers import buffer_tenants, failed_buffers
-from fleet.nodeclaims.cutting import drifted_layout, drifted_layouts, recut
+from fleet.nodeclaims.cutting import departure, drifted_layout, drifted_layouts, recut, steady_types
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import is_unregistered, launched, registered, registration
-from fleet.nodeclaims.repair import READY, node_failure, repair_policies, told_of_gpus, unrecorded
+from fleet.nodeclaims.repair import (
+    READY,
+    conditions_of,
+    node_failure,
+    repair_policies,
+    told_of_gpus,
+    unrecorded,
+    unwell,
+)
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, MachineEvent, Node, Pod, Snapshot
+from fleet.snapshot import (
+    Claim,
+    ClaimState,
+    Gang,
+    GangState,
+    Instance,
+    InstanceType,
+    MachineEvent,
+    Node,
+    Pod,
+    Snapshot,
+)
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
-from fleet.snapshot.lookups import awaited, machines_held, node_names, node_of
+from fleet.snapshot.lookups import awaited, claims_by_node, machines_held, node_names, node_of
 from fleet.snapshot.seats import starting_gang
 from model import labels
 from model.changed import changed
@@ -205,8 +224,15 @@ _WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
 
 def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
     node = node_of(snapshot, claim)
-    held = claim.name in machines_held(snapshot) or claim.node in snapshot.ordinary_pods
-    held = held or claim.name in buffer_tenants(fleet, snapshot)
+    if node is None or _at_rest(fleet, snapshot).get(node.name) != claim.name or instance_gone(snapshot, claim):
+        yield from _attended(fleet, snapshot, claim, node)
+    elif (held := _is_held(fleet, snapshot, claim)) is bool(claim.emptied_at_s):
+        yield _emptied(snapshot, claim, held=held)
+
+
+def _attended(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node | None) -> Iterator[Action]:
+    """Yields the next step of a ready machine with which anything may be the matter."""
+    held = _is_held(fleet, snapshot, claim)
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif node is None or instance_gone(snapshot, claim):
@@ -229,7 +255,39 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
         event = MachineEvent(node.ready_changed_at_s, said, f"node {node.name}")
         yield SaveClaim(changed(claim, node_ready=node.ready).remembering(event))
     elif held is bool(claim.emptied_at_s):
-        yield SaveClaim(changed(claim, emptied_at_s=0.0 if held else snapshot.now_s))
+        yield _emptied(snapshot, claim, held=held)
+
+
+def _is_held(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> bool:
+    """Returns whether anybody has pods on a machine, or is to have."""
+    held = claim.name in machines_held(snapshot) or claim.node in snapshot.ordinary_pods
+    return held or claim.name in buffer_tenants(fleet, snapshot)
+
+
+def _emptied(snapshot: Snapshot, claim: Claim, *, held: bool) -> SaveClaim:
+    return SaveClaim(changed(claim, emptied_at_s=0.0 if held else snapshot.now_s))
+
+
+def _at_rest(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
+    """Returns node -> claim of the ready machines of which nothing is to be said but whether they are empty.
+
+    They are so until claim or node are others, however much time passes; most questions are about such machines.
+    """
+    index = snapshot.index
+    types = steady_types(index, snapshot.catalog.types)
+    return _resting(index, claims_by_node(snapshot), snapshot.nodes, fleet, types)
+
+
+@followed_each(2)
+def _resting(claim: Claim, node: Node | None, fleet: Fleet, types: Mapping[str, InstanceType]) -> str | None:
+    if node is None or claim.state is not ClaimState.READY or claim.disruption is not None:
+        return None
+    policies = repair_policies(fleet, claim.node_pool)
+    told = told_of_gpus(claim, node) is claim and not unrecorded(claim, node, policies)
+    well = node.ready and claim.node_ready and told and not unwell(policies, conditions_of(node))
+    joined = node.has_finalizer and not node.deleting and not node.taints
+    cut = claim.recut_at_s > claim.ready_at_s or departure(claim, node, fleet.node_pools, types) is not None
+    return claim.name if well and joined and not cut and claim.capacity_pool.capacity_type != RESERVED else None
 
 
 def _complained(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Claim:
