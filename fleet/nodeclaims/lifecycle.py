@@ -280,14 +280,20 @@ def _at_rest(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
 
 @followed_each(2)
 def _resting(claim: Claim, node: Node | None, fleet: Fleet, types: Mapping[str, InstanceType]) -> str | None:
-    if node is None or claim.state is not ClaimState.READY or claim.disruption is not None:
+    try:
+        return claim.name if node is not None and _rests(claim, node, fleet, types) else None
+    except Exception:  # noqa: BLE001  its own step raises again, and is fenced
         return None
+
+
+def _rests(claim: Claim, node: Node, fleet: Fleet, types: Mapping[str, InstanceType]) -> bool:
     policies = repair_policies(fleet, claim.node_pool)
+    ready = claim.state is ClaimState.READY and claim.disruption is None and claim.node_ready and node.ready
     told = told_of_gpus(claim, node) is claim and not unrecorded(claim, node, policies)
-    well = node.ready and claim.node_ready and told and not unwell(policies, conditions_of(node))
     joined = node.has_finalizer and not node.deleting and not node.taints
     cut = claim.recut_at_s > claim.ready_at_s or departure(claim, node, fleet.node_pools, types) is not None
-    return claim.name if well and joined and not cut and claim.capacity_pool.capacity_type != RESERVED else None
+    well = ready and told and joined and not cut and not unwell(policies, conditions_of(node))
+    return well and claim.capacity_pool.capacity_type != RESERVED
 
 
 def _complained(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Claim:
