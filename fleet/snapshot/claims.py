@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from fleet.markets import CapacityPool
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
+from model.changed import changed
 from model.kinds import NEVER, NodeTemplate, Taint
 from model.mig.layouts import GpuCuts
 from model.quantity import Resources
@@ -199,12 +200,12 @@ class Claim:
 
     def remembering(self, *events: MachineEvent) -> "Claim":
         """Returns a copy whose history has these events as well."""
-        return replace(self, history=(*self.history, *events)[-MOST_EVENTS:]) if events else self
+        return changed(self, history=(*self.history, *events)[-MOST_EVENTS:]) if events else self
 
     def with_disruption(self, disruption: NodeDisruption) -> "Claim":
         """Returns a copy that is leaving. The first reason stays; only an earlier deadline still changes it."""
         if self.disruption is None:
-            return replace(self, disruption=disruption)
+            return changed(self, disruption=disruption)
         if self.disruption.deadline_s <= disruption.deadline_s + SAME_INSTANT_S:
             return self
         return replace(self, disruption=replace(self.disruption, deadline_s=disruption.deadline_s))

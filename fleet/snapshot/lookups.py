@@ -302,7 +302,8 @@ def _machines_held(before: dict[str, Sequence[Gang]], changes: TableChanges[Gang
     found = before.copy()
     for name, gangs in came.items():
         members = [it for it in before.get(name, ()) if id(it) not in going] + gangs
-        found[name] = sorted(members, key=lambda gang: gang.uid)
-        if not members:
-            del found[name]
+        if members:
+            found[name] = members if len(members) == 1 else sorted(members, key=lambda gang: gang.uid)
+        else:
+            found.pop(name, None)
     return found
