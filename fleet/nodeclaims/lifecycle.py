@@ -4,6 +4,7 @@ Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/n
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
@@ -62,7 +63,14 @@ def decide_among(fleet: Fleet, snapshot: Snapshot, claims: Iterable[Claim]) -> l
     """Returns the next step of these claims, for who knows where something has changed."""
     named = ((claim_subject(claim.name), claim) for claim in claims)
     free = ((subject, claim) for subject, claim in named if subject not in snapshot.busy)
-    return list(each(snapshot, free, lambda claim: _STEPS[claim.state](fleet, snapshot, claim)))
+    found = cache(partial(_found, fleet, snapshot))  # what raises there raises in the fence of each
+
+    def step(claim: Claim) -> Iterator[Action]:
+        if claim.state is ClaimState.READY:
+            return _ready(fleet, snapshot, claim, found())
+        return _STEPS[claim.state](fleet, snapshot, claim)
+
+    return list(each(snapshot, free, step))
 
 
 def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
@@ -222,17 +230,38 @@ _WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
 # -- ready: in use, empty, unwell, or being cut anew -----------------------------------------------------------------
 
 
-def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
-    node = node_of(snapshot, claim)
-    if node is None or _at_rest(fleet, snapshot).get(node.name) != claim.name or instance_gone(snapshot, claim):
-        yield from _attended(fleet, snapshot, claim, node)
-    elif (held := _is_held(fleet, snapshot, claim)) is bool(claim.emptied_at_s):
+class _ReadyMachines(NamedTuple):
+    """What is asked of every ready machine, looked up once for all of them."""
+
+    at_rest: Mapping[str, str]
+    """Node -> claim of the machines of which nothing is to be said but whether they are empty."""
+    held: Mapping[str, object]
+    """Claims with gangs."""
+    spare: Mapping[str, object]
+    """Claims with room for the pods of CapacityBuffers."""
+    ordinary: Mapping[str, object]
+    """Nodes with ordinary pods."""
+
+    def holds(self, claim: Claim) -> bool:
+        """Returns whether anybody has pods on a machine, or is to have."""
+        return claim.name in self.held or claim.node in self.ordinary or claim.name in self.spare
+
+
+def _found(fleet: Fleet, snapshot: Snapshot) -> _ReadyMachines:
+    held, spare = machines_held(snapshot), buffer_tenants(fleet, snapshot)
+    return _ReadyMachines(_at_rest(fleet, snapshot), held, spare, snapshot.ordinary_pods)
+
+
+def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim, among: _ReadyMachines) -> Iterator[Action]:
+    node, held = node_of(snapshot, claim), among.holds(claim)
+    if node is None or among.at_rest.get(node.name) != claim.name or instance_gone(snapshot, claim):
+        yield from _attended(fleet, snapshot, claim, node, held=held)
+    elif held is bool(claim.emptied_at_s):
         yield _emptied(snapshot, claim, held=held)
 
 
-def _attended(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node | None) -> Iterator[Action]:
+def _attended(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node | None, *, held: bool) -> Iterator[Action]:
     """Yields the next step of a ready machine with which anything may be the matter."""
-    held = _is_held(fleet, snapshot, claim)
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif node is None or instance_gone(snapshot, claim):
@@ -256,12 +285,6 @@ def _attended(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node | None)
         yield SaveClaim(changed(claim, node_ready=node.ready).remembering(event))
     elif held is bool(claim.emptied_at_s):
         yield _emptied(snapshot, claim, held=held)
-
-
-def _is_held(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> bool:
-    """Returns whether anybody has pods on a machine, or is to have."""
-    held = claim.name in machines_held(snapshot) or claim.node in snapshot.ordinary_pods
-    return held or claim.name in buffer_tenants(fleet, snapshot)
 
 
 def _emptied(snapshot: Snapshot, claim: Claim, *, held: bool) -> SaveClaim:
@@ -338,6 +361,5 @@ _STEPS: dict[ClaimState, Callable[[Fleet, Snapshot, Claim], Iterator[Action]]] =
     ClaimState.PENDING: _pending,
     ClaimState.LAUNCHED: launched,
     ClaimState.REGISTERED: registered,
-    ClaimState.READY: _ready,
     ClaimState.TERMINATING: terminating,
 }
