@@ -5,11 +5,12 @@ and deciders leave them alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Node, Outlook, Pod, PodSet, PodVerdict, Proposal
 from fleet.snapshot.surroundings import HardFence
+from model.changed import changed
 from model.kinds import Taint, Toleration
 from model.labels import DO_NOT_DISRUPT
 from model.quantity import Resources
@@ -311,7 +312,7 @@ class PatchNode:
         taints = (*kept, *self.add_taints)
         held = node.has_finalizer or self.add_finalizer
         marked = {**labels, **self.labels}
-        return replace(node, labels=marked, taints=taints, do_not_disrupt=spared, has_finalizer=held)
+        return changed(node, labels=marked, taints=taints, do_not_disrupt=spared, has_finalizer=held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ def followed(
         def view(index: Index, table: Mapping[str, V], /, *context: P.args, **named: P.kwargs) -> R:
             if named:
                 raise TypeError(f"{function.__name__} takes its arguments by position")
-            kept = index.kept(view)
+            kept = index._kept.get(view) or index.kept(view)  # noqa: SLF001
             held: tuple[Mapping[str, V], tuple[object, ...], R] | None = kept.get(0)
             if held is not None and (not context or all(map(is_, held[1], context))):
                 if held[0] is table:
@@ -256,32 +256,40 @@ def followed_each(tables: int = 1) -> Callable[[Callable[..., R | None]], Callab
     def decorate(function: Callable[..., R | None]) -> Callable[..., Mapping[str, R]]:
         @wraps(function)
         def view(index: Index, /, *values: Any) -> Mapping[str, R]:
-            kept: dict[Any, Any] = index.kept(view)
+            kept: dict[Any, Any] = index._kept.get(view) or index.kept(view)  # noqa: SLF001
             held: tuple[tuple[Any, ...], dict[str, R]] | None = kept.get(0)
             if held is not None and all(map(is_, held[0], values)):
                 return held[1]
             now, context = values[:tables], values[tables:]
-            if held is None or not all(map(is_, held[0][tables:], context)):
+            if held is None or (context and not all(map(is_, held[0][tables:], context))):
                 keys = sorted(now[0])  # thousands, often
                 found = dict(_present(zip(keys, _of_all(function, keys, now, context), strict=True)))
-            elif tables == 1:
-                found = _brought_up_to_date(held[1], asked(_differing(index, held[0][0], now[0]), now, context))
             else:
-                pairs = zip(held[0], now, strict=False)
-                changed = {key for old, new in pairs for key in _differing(index, old, new)}
-                found = _brought_up_to_date(held[1], asked(changed, now, context))
+                news = news_of_one if tables == 1 else news_of_several
+                found = _brought_up_to_date(held[1], news(index, held, now, context))
             kept[0] = values, found
             return found
 
-        def asked(keys: Iterable[str], now: Sequence[Any], context: Sequence[object]) -> dict[str, R | None]:
-            first, *others = now
-            if not others:  # of most views
-                found = ((key, first.get(key)) for key in keys)
-                return {key: None if value is None else function(value, *context) for key, value in found}
-            return {
-                key: function(first[key], *[table.get(key) for table in others], *context) if key in first else None
-                for key in keys
-            }
+        def news_of_one(
+            index: Index, held: tuple[Any, dict[str, R]], now: Sequence[Any], context: Sequence[object]
+        ) -> dict[str, R | None]:
+            news, get, before = dict[str, R | None](), now[0].get, held[1].get
+            for key in _differing(index, held[0][0], now[0]):
+                result = None if (value := get(key)) is None else function(value, *context)
+                if before(key) != result:
+                    news[key] = result
+            return news
+
+        def news_of_several(
+            index: Index, held: tuple[Any, dict[str, R]], now: Sequence[Any], context: Sequence[object]
+        ) -> dict[str, R | None]:
+            news, before, (first, *others) = dict[str, R | None](), held[1].get, now
+            for key in {key for old, new in zip(held[0], now, strict=False) for key in _differing(index, old, new)}:
+                there = key in first
+                result = function(first[key], *[it.get(key) for it in others], *context) if there else None
+                if before(key) != result:
+                    news[key] = result
+            return news
 
         return view
 
@@ -298,9 +306,8 @@ def _present(found: Iterable[tuple[str, R | None]]) -> Iterator[tuple[str, R]]:
     return ((key, value) for key, value in found if value is not None)
 
 
-def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -> dict[str, R]:
+def _brought_up_to_date(before: dict[str, R], news: Mapping[str, R | None]) -> dict[str, R]:
     """Returns what was found with these changes, in order of the keys; `before` itself where nothing is another."""
-    news = {key: value for key, value in changed.items() if before.get(key) != value}
     if not news:
         return before
     found = LoggedTable.after(before, news)

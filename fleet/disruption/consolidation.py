@@ -65,13 +65,11 @@ class Consolidation:
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
         """Returns what is replaced by now, else what has waited; else only the outlook changes."""
-        finished = _finish(context)
-        if finished:
+        if finished := _finish(context):
             return finished
         settled = _settled(context)
-        begun: Sequence[Command] = ()
-        if context.outlook.proposals:
-            begun = validated(context, {claim.name: (claim, gangs) for _, claim, gangs, _ in settled})
+        stays = {claim.name: (claim, gangs) for _, claim, gangs, _ in settled} if context.outlook.proposals else {}
+        begun = validated(context, stays)
         if not begun and not context.outlook.proposals and settled:
             _look(context, settled)
         return begun
@@ -122,6 +120,8 @@ def _settled(context: DisruptionContext) -> Sequence[_Stay]:
     long as nothing changes.
     """
     fleet, snapshot, index = context.fleet, context.snapshot, context.snapshot.index
+    if context.held is machines_held(snapshot) and all(_unasked(pool, ()) for pool in fleet.node_pools.values()):
+        return ()  # no ordinary pods anywhere, and no pool does without machines of gangs
     claims, aside = snapshot.claims, claims_set_aside(snapshot)
     claims = {name: claim for name, claim in claims.items() if name not in aside} if aside else claims
     if not (known := _stays(index, claims, context.held, machines_held(snapshot), fleet.node_pools)):

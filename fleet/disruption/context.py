@@ -22,7 +22,7 @@ from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Outlook, Po
 from fleet.snapshot.lookups import awaited, claims_by_pool, claims_whatever_runs, holders, tenants
 from fleet.snapshot.outlook import NOTHING
 from model.fleet import Fleet
-from model.index import Index, derived, followed_each
+from model.index import Index, TableChanges, derived, followed, followed_each
 from model.kinds import NodePool
 
 T = TypeVar("T")
@@ -59,8 +59,10 @@ class DisruptionContext:
     """Nodes that may have something against being disrupted, or a pod of a DaemonSet on them: hardly any."""
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Pool -> ready machines, and how many of them count as disrupted already."""
-    _able: Sequence[Candidate] = field(init=False)
-    """The candidates when nothing has been taken yet."""
+    _undisturbed: Mapping[str, tuple[str, float]] = field(init=False)
+    """The machines that could go (`_undisturbed`)."""
+    _aside: set[str] = field(init=False)
+    """Those of them that are left alone in this pass."""
     _simulation: SchedulingSimulation | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -69,13 +71,10 @@ class DisruptionContext:
         guarded = _guarded(seen.index, seen.pod_budgets)
         self.objecting = _objecting(seen.index, seen.nodes, seen.daemon_pods, guarded)
         lasting = claims_whatever_runs(seen)
-        index, aside = seen.index, busy(seen) | claims_set_aside(seen)
-        undisturbed = _undisturbed(index, lasting)
-        self._able = _candidates(index, claims_by_pool(seen), undisturbed, self.fleet.node_pools)
-        new = [name for name in replacing(index, lasting) if name in undisturbed]
-        aside |= {name for name in new if self.awaits_move(seen.claims[name])}
-        if not aside.isdisjoint(undisturbed):
-            self._able = [it for it in self._able if it[1].name not in aside]
+        self._undisturbed = _undisturbed(seen.index, lasting)
+        self._aside = {name for name in busy(seen) | claims_set_aside(seen) if name in self._undisturbed}
+        new = [name for name in replacing(seen.index, lasting) if name in self._undisturbed]
+        self._aside |= {name for name in new if self.awaits_move(seen.claims[name])}
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "DisruptionContext":
@@ -89,26 +88,28 @@ class DisruptionContext:
 
     def candidates(self) -> Sequence[Candidate]:
         """Returns ready machines that nothing else is happening to, with their pool (None when it was removed)."""
-        return self._left(self._able)
+        return self._left(_candidates)
 
     def idle(self) -> Sequence[Candidate]:
         """Returns the candidates on which nothing has run for a while, as their claims say."""
-        return self._left(_idle(self.snapshot.index, self._able))
+        return self._left(_idle)
 
     def advised(self) -> Sequence[Candidate]:
         """Returns the candidates that the cloud advises to leave."""
-        return self._left(_advised(self.snapshot.index, self._able))
+        return self._left(_advised)
 
     def older_than(self, age_s: Callable[[NodePool], float]) -> Sequence[Candidate]:
         """Returns the candidates of pools of which one has been there for longer than the pool's `age_s` (seconds)."""
         now_s, pools = self.snapshot.now_s, self.fleet.node_pools
-        oldest = _oldest_s(self.snapshot.index, _undisturbed(self.snapshot.index, claims_whatever_runs(self.snapshot)))
+        oldest = _oldest_s(self.snapshot.index, self._undisturbed)
         old = ((pools[name], launched_at_s) for name, launched_at_s in oldest.items() if name in pools)
         found = {pool.name for pool, launched_at_s in old if now_s >= launched_at_s + age_s(pool)}
         return [it for it in self.candidates() if it[1].node_pool in found] if found else ()
 
-    def _left(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
-        return [it for it in found if it[1].name not in self.taken] if self.taken else found
+    def _left(self, view: "_Machines") -> Sequence[Candidate]:
+        found = view(self.snapshot.index, claims_by_pool(self.snapshot), self._undisturbed, self.fleet.node_pools)
+        away = self.taken | self._aside if self._aside else self.taken
+        return [it for it in found if it[1].name not in away] if away else found
 
     def awaits_move(self, claim: Claim) -> bool:
         """Returns whether a gang that a replacement is for has not moved in yet, and is still waited for."""
@@ -274,34 +275,46 @@ def _undisturbed(claim: Claim) -> tuple[str, float] | None:
     return (claim.node_pool, claim.launched_at_s) if able else None
 
 
+_Members = Mapping[str, Sequence[Claim]]
+_Machines = Callable[[Index, _Members, Mapping[str, tuple[str, float]], Mapping[str, NodePool]], Sequence[Candidate]]
+"""A view of the undisturbed machines, by pool and name: all of them, or those of which something is so."""
+
+
 @derived()
 def _candidates(
-    _index: Index,
-    members: Mapping[str, Sequence[Claim]],
-    undisturbed: Mapping[str, object],
-    pools: Mapping[str, NodePool],
+    _index: Index, members: _Members, undisturbed: Mapping[str, tuple[str, float]], pools: Mapping[str, NodePool]
 ) -> Sequence[Candidate]:
-    """Returns the undisturbed machines by pool and name."""
     return [(pools.get(pool), it) for pool, claims in members.items() for it in claims if it.name in undisturbed]
 
 
 @derived()
-def _idle(_index: Index, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    return [it for it in candidates if it[1].emptied_at_s]
+def _idle(
+    _index: Index, members: _Members, undisturbed: Mapping[str, tuple[str, float]], pools: Mapping[str, NodePool]
+) -> Sequence[Candidate]:
+    idle = [(pool, it) for pool, claims in members.items() for it in claims if it.emptied_at_s]
+    return [(pools.get(pool), it) for pool, it in idle if it.name in undisturbed]
 
 
 @derived()
-def _advised(_index: Index, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    return [it for it in candidates if it[1].advised_at_s]
+def _advised(
+    _index: Index, members: _Members, undisturbed: Mapping[str, tuple[str, float]], pools: Mapping[str, NodePool]
+) -> Sequence[Candidate]:
+    advised = [(pool, it) for pool, claims in members.items() for it in claims if it.advised_at_s]
+    return [(pools.get(pool), it) for pool, it in advised if it.name in undisturbed]
 
 
-@derived()
-def _oldest_s(_index: Index, undisturbed: Mapping[str, tuple[str, float]]) -> Mapping[str, float]:
-    """Returns pool -> when the oldest of these machines was launched (epoch seconds)."""
-    found: dict[str, list[float]] = {}
-    for pool, launched_at_s in undisturbed.values():
-        found.setdefault(pool, []).append(launched_at_s)
-    return {pool: min(launched) for pool, launched in found.items()}
+@followed(dict[str, float])
+def _oldest_s(before: dict[str, float], changes: TableChanges[tuple[str, float]]) -> dict[str, float]:
+    """Returns pool -> when the oldest of the undisturbed machines was launched (epoch seconds)."""
+    found = before.copy()
+    for _, (pool, launched_at_s) in changes.came():
+        found[pool] = min(launched_at_s, found.get(pool, launched_at_s))
+    for pool in {pool for _, (pool, launched_at_s) in changes.gone() if launched_at_s <= before[pool]}:
+        left = [launched_at_s for its, launched_at_s in changes.now.values() if its == pool]
+        found.pop(pool, None)
+        if left:
+            found[pool] = min(left)
+    return found
 
 
 @derived()

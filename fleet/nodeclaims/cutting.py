@@ -63,25 +63,25 @@ def drifted_layouts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     """Returns for ready machines (by claim) how label, state or GPUs depart from what the claim says."""
     index = snapshot.index
     found = _departures(
-        index, claims_by_node(snapshot), snapshot.nodes, fleet.node_pools, _cuttable(index, snapshot.catalog.types)
+        index, claims_by_node(snapshot), snapshot.nodes, fleet.node_pools, steady_types(index, snapshot.catalog.types)
     )
     return _by_claim(index, found)
 
 
 def drifted_layout(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
     """Returns what `drifted_layouts` says of one claim; empty where nothing departs."""
-    found = _departure(claim, snapshot.nodes.get(claim.node), fleet.node_pools, snapshot.catalog.types)
+    found = departure(claim, snapshot.nodes.get(claim.node), fleet.node_pools, snapshot.catalog.types)
     owner = claims_by_node(snapshot).get(claim.node) if found is not None else None
     return found[1] if found is not None and owner is not None and owner.name == claim.name else ""
 
 
 @derived(steady=True)
-def _cuttable(_index: Index, types: Mapping[str, InstanceType]) -> Mapping[str, InstanceType]:
-    """Returns the types that MIG could cut: the same object when prices alone have changed."""
+def steady_types(_index: Index, types: Mapping[str, InstanceType]) -> Mapping[str, InstanceType]:
+    """Returns the types: the same object when prices alone have changed."""
     return dict(types)
 
 
-def _departure(
+def departure(
     claim: Claim, node: Node | None, pools: Mapping[str, NodePool], types: Mapping[str, InstanceType]
 ) -> tuple[str, str] | None:
     """Returns (claim, how it departs) for a ready machine on a ready node that is not being cut already."""
@@ -93,7 +93,7 @@ def _departure(
     return (claim.name, words) if words else None
 
 
-_departures = followed_each(2)(_departure)
+_departures = followed_each(2)(departure)
 
 
 @derived()

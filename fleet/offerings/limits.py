@@ -10,7 +10,7 @@ from fleet.offerings.allocatable import profiled
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import ReservationCapacity
 from fleet.snapshot import CapacityPool, Catalog, Claim, Instance, Snapshot
-from fleet.snapshot.lookups import claims_by_pool, unclaimed
+from fleet.snapshot.lookups import claims_by_pool_whatever_runs, unclaimed
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
@@ -59,7 +59,7 @@ class PoolHeadroom:
         Machines that no claim answers for (yet, or any more) bill too. Resources are counted by the capacity of the
         machines, before any MIG layout (as in Karpenter).
         """
-        limits, claims = pool.spec.limits, claims_by_pool(snapshot).get(pool.name, ())
+        limits, claims = pool.spec.limits, claims_by_pool_whatever_runs(snapshot).get(pool.name, ())
         strays = _strays(snapshot).get(pool.name, ())
 
         def mine() -> Iterator[_CountedMachine]:

@@ -234,22 +234,24 @@ class VirtualAgent:
                 self._gangs.add(uid)
 
     def _notice_machines(self, claims: Collection[str], instances: Collection[str], nodes: Collection[str]) -> None:
-        for name in sorted(claims):
-            self._notice_claim(name)
+        touched = [name for name in sorted(claims) if self._notice_claim(name)]
         there = ((name, self.world.nodes.get(name)) for name in nodes)
-        for machine in (*instances, *(name if node is None else node.instance_id for name, node in there)):
-            self._touch(self._claim_of.get(machine, ""))
+        machines = (*instances, *(name if node is None else node.instance_id for name, node in there))
+        touched += filter(None, (self._claim_of.get(machine) for machine in machines))
+        if touched:
+            held = machines_held(self.world.snapshot())
+            self._claims.update(touched)
+            self._gangs.update(gang.uid for name in touched for gang in held.get(name, ()))
 
-    def _notice_claim(self, name: str) -> None:
+    def _notice_claim(self, name: str) -> bool:
+        """Notes what has become of a claim; returns whether it, and gangs on it, are to be looked at."""
         claim, before = self.world.claims.get(name), self._known.get(name)
         emptied = before is not None and claim is not None and _only_emptied(before, claim)
-        if not emptied:
-            self._touch(name)
         if claim is None:
             self._known.pop(name, None)
             self._unsettled.discard(name)
             self._disrupt |= self._held_back()  # it counts no more in the budget of its pool
-            return
+            return True
         self._known[name] = claim
         if not emptied:
             self._notice_life(name, claim)
@@ -259,6 +261,7 @@ class VirtualAgent:
                 self._overdue.add(name)
             elif at_s < inf:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
+        return not emptied
 
     def _notice_life(self, name: str, claim: Claim) -> None:
         """Notes what follows from how far a machine has come, whatever runs there."""
@@ -290,11 +293,6 @@ class VirtualAgent:
         """Notes that for a while machines of a pool may be such that can be done without."""
         if (quiet_s := self._consolidates.get(pool_name)) is not None:
             self._consolidate_until_s = max(self._consolidate_until_s, self.world.now_s + quiet_s + 2 * CONSOLIDATION_S)
-
-    def _touch(self, claim: str) -> None:
-        if claim:
-            self._claims.add(claim)
-            self._gangs.update(gang.uid for gang in machines_held(self.world.snapshot()).get(claim, ()))
 
     def _notice_gang(self, uid: str) -> None:
         gang = self.world.gangs.get(uid)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from fleet.markets import CapacityPool
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
+from model.changed import changed
 from model.kinds import NEVER, NodeTemplate, Taint
 from model.mig.layouts import GpuCuts
 from model.quantity import Resources
@@ -188,23 +189,20 @@ class Claim:
         """Returns how far the machine has come: derived, so that it cannot contradict the facts."""
         if self.deleting:
             return ClaimState.TERMINATING
-        for stamp, state in (
-            (self.ready_at_s, ClaimState.READY),
-            (self.registered_at_s, ClaimState.REGISTERED),
-            (self.launched_at_s, ClaimState.LAUNCHED),
-        ):
-            if stamp:
-                return state
-        return ClaimState.PENDING
+        if self.ready_at_s:  # asked of every machine, often
+            return ClaimState.READY
+        if self.registered_at_s:
+            return ClaimState.REGISTERED
+        return ClaimState.LAUNCHED if self.launched_at_s else ClaimState.PENDING
 
     def remembering(self, *events: MachineEvent) -> "Claim":
         """Returns a copy whose history has these events as well."""
-        return replace(self, history=(*self.history, *events)[-MOST_EVENTS:]) if events else self
+        return changed(self, history=(*self.history, *events)[-MOST_EVENTS:]) if events else self
 
     def with_disruption(self, disruption: NodeDisruption) -> "Claim":
         """Returns a copy that is leaving. The first reason stays; only an earlier deadline still changes it."""
         if self.disruption is None:
-            return replace(self, disruption=disruption)
+            return changed(self, disruption=disruption)
         if self.disruption.deadline_s <= disruption.deadline_s + SAME_INSTANT_S:
             return self
         return replace(self, disruption=replace(self.disruption, deadline_s=disruption.deadline_s))

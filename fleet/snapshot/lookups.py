@@ -118,8 +118,12 @@ def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
     return _claims_by_pool(snapshot.index, snapshot.claims)
 
 
-@followed(dict[str, Sequence[Claim]])
-def _claims_by_pool(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -> dict[str, Sequence[Claim]]:
+def claims_by_pool_whatever_runs(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
+    """Returns what `claims_by_pool` does, of `claims_whatever_runs`: for limits, which ask what machines cost."""
+    return _lasting_by_pool(snapshot.index, claims_whatever_runs(snapshot))
+
+
+def _by_pool(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -> dict[str, Sequence[Claim]]:
     names = {it.node_pool for _, it in (*changes.gone(), *changes.came())}
     others = {pool: list(before.get(pool, ())) for pool in names}
     for name in changes.keys:
@@ -133,6 +137,10 @@ def _claims_by_pool(before: dict[str, Sequence[Claim]], changes: TableChanges[Cl
         if new is not None:
             insort(others[new.node_pool], new, key=_name)
     return {pool: members for pool, members in sorted({**before, **others}.items()) if members}
+
+
+_claims_by_pool = followed(dict[str, Sequence[Claim]])(_by_pool)
+_lasting_by_pool = followed(dict[str, Sequence[Claim]])(_by_pool)
 
 
 def _name(claim: Claim) -> str:
@@ -289,10 +297,13 @@ def _machines_held(before: dict[str, Sequence[Gang]], changes: TableChanges[Gang
     for gang in (it for _, it in changes.came() if it.holds_capacity):
         for name in {pin.claim or pin.node for pin in gang.pins}:
             came.setdefault(name, []).append(gang)
+    if not came:
+        return before
     found = before.copy()
     for name, gangs in came.items():
         members = [it for it in before.get(name, ()) if id(it) not in going] + gangs
-        found[name] = sorted(members, key=lambda gang: gang.uid)
-        if not members:
-            del found[name]
+        if members:
+            found[name] = members if len(members) == 1 else sorted(members, key=lambda gang: gang.uid)
+        else:
+            found.pop(name, None)
     return found

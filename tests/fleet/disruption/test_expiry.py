@@ -3,9 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import Obstacle
 from fleet.snapshot import Claim
+from model.index import Index
 from tests.support.disruption import (
     GOES,
     KEEPS,
@@ -24,7 +28,8 @@ from tests.support.disruption import (
     told,
     world_of,
 )
-from tests.support.fleets import NOW, P5, gang
+from tests.support.fleets import NOW, P5, gang, small_fleet
+from tests.support.world import World
 
 ROWS: list[Row] = [
     ("old and idle", lambda: world_of(**ROLLS, disruption={"consolidateAfter": "Never"}), {"m0": 0}, GOES, NOTHING,
@@ -79,3 +84,20 @@ def test_expiry_replaces_first_where_it_can() -> None:
     world = standing(1, template={"expireAfter": "1h"}, disruption={"budgets": [{"nodes": 0}]})
     world.runs(gang("a"), ("m0", 1))
     assert opened(world.disrupted()) == [(P5.name, "uid-a", ("m0",))]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from(("m0", "m1", "m2", "m3")), st.integers(0, 5)), min_size=1, max_size=5))
+def test_the_oldest_machines_are_known_as_machines_come_and_go(ages_h: list[dict[str, int]]) -> None:
+    index = Index()
+    for found_h in ages_h:
+        world = World(small_fleet())
+        for name, age_h in found_h.items():
+            world.machine(name, launched_at_s=NOW - 3600 * age_h)
+        seen = world.snapshot()
+        carried, anew = (
+            DisruptionContext.of(world.fleet, it).older_than(lambda _pool: 3 * 3600)
+            for it in (replace(seen, index=index), replace(seen, index=Index()))
+        )
+        assert [it.name for _, it in carried] == [it.name for _, it in anew]
+        assert bool(anew) is any(age_h >= 3 for age_h in found_h.values())
