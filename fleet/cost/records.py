@@ -160,6 +160,10 @@ class _Cut:
     usd_s: float = 0.0
     lasted_s: float = 0.0
 
+    @property
+    def usd_h(self) -> float:
+        return self.usd_s / self.lasted_s if self.lasted_s else 0.0
+
     def add(self, use: MachineUse, seconds: float) -> None:
         self.usd_s += use.usd_h * seconds
         self.lasted_s += seconds
@@ -212,12 +216,11 @@ def cut_time(cluster: str, span: MachineSpan, begin_s: float, until_s: float) ->
         last_s = min(until_s, end_s)
         if last_s > first_s:
             cut.add(segment.use, last_s - first_s)
-    for lost in span.lost:
-        if begin_s <= lost.at_s < begin_s + HOUR_S:
-            cut.lose(lost, span.segments[-1].use)
+    for lost in [it for it in span.lost if begin_s <= it.at_s < begin_s + HOUR_S]:
+        cut.lose(lost, span.segments[-1].use)
     keys = sorted(cut.sums)
     costs = split(round(cut.usd_s * MICRO / 3600), [cut.sums[key].weight for key in keys])
-    usd_h = round(cut.usd_s / cut.lasted_s, 6) if cut.lasted_s else 0.0
+    usd_h = round(cut.usd_h, 6)
     return [_record(cluster, begin_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
 
 

@@ -140,13 +140,17 @@ def statement(
     """
     of = [DIMENSIONS[name].value for name in by]
     found = Statement(month, tuple(by), max(month.begin_s, min(now_s, month.end_s)))
+
+    def line(record: LedgerRecord) -> StatementLine:
+        return found.lines.setdefault(tuple([value(record) for value in of]), StatementLine())
+
     for record in records:
-        found.lines.setdefault(tuple(value(record) for value in of), StatementLine()).add(record)
+        line(record).add(record)
         found.total.add(record)
         used = found.prices.setdefault(record.price_source or NONE, UsedPrices())
         used.cost += record.cost_micro_usd
         used.oldest_s = max(used.oldest_s, record.hour_s - record.priced_at_s)
     for record in to_come:
-        for line in (found.lines.setdefault(tuple(value(record) for value in of), StatementLine()), found.total):
-            line.forecast += record.cost_micro_usd
+        line(record).forecast += record.cost_micro_usd
+        found.total.forecast += record.cost_micro_usd
     return found

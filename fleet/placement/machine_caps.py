@@ -247,7 +247,7 @@ def _keys(
 
 
 def _mounts(kind: EqualPods) -> bool:
-    return bool(kind.constraints.claims or kind.constraints.ephemeral)
+    return kind.constraints.mounts
 
 
 def _counting(neighbours: Neighbours, kind: EqualPods) -> Iterator[tuple[str, Callable[[EqualPods], int]]]:

@@ -106,7 +106,7 @@ class Neighbours:
             where = self._where[kind] = {}
             if kind.constraints.anti_affinity:
                 self._repelling[kind] = None
-            if kind.constraints.claims or kind.constraints.ephemeral:
+            if kind.constraints.mounts:
                 self._mounting[kind] = None
             if kind.constraints.devices:
                 self._claiming[kind] = None

@@ -166,7 +166,7 @@ def attaches(machine: InstanceType, neighbours: Neighbours, pod_sets: Iterable[P
     """Returns whether a machine that is to be bought attaches the volumes of all these pods."""
     if not machine.attach_limits:
         return True
-    kinds = (neighbours.kind_of(it) for it in pod_sets if it.constraints.claims or it.constraints.ephemeral)
+    kinds = (neighbours.kind_of(it) for it in pod_sets if it.constraints.mounts)
     wanted = frozenset(each for kind in kinds for each in _attachments(kind, neighbours.volumes))
     return _attached(machine.attach_limits, wanted, frozenset())
 

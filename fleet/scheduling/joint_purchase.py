@@ -222,7 +222,7 @@ def _by_domains(
 def _all_attached(machines: ClusterBackend, chosen: Iterable[SharedMachine], lines: Sequence[PurchaseLine]) -> bool:
     """Returns whether each machine attaches the volumes of all its pods, which the programme does not know of."""
     sets = {it.member: it.need.pod_set for line in lines for it in (line, *line.beside)}
-    if not any(it.constraints.claims or it.constraints.ephemeral for it in sets.values()):
+    if not any(it.constraints.mounts for it in sets.values()):
         return True
     neighbours = machines.state.neighbours
     return all(attaches(it.offering.offer.instance_type, neighbours, (sets[pods] for pods in it.pods)) for it in chosen)

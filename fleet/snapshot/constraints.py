@@ -125,10 +125,14 @@ class PodConstraints:
     """What each of the pods claims; of a claim that pods share one of them."""
 
     @property
+    def mounts(self) -> bool:
+        """Returns whether a pod mounts volumes that are attached to its machine."""
+        return bool(self.claims or self.ephemeral)
+
+    @property
     def required(self) -> bool:
         """Returns whether any of them can forbid a place."""
-        mounts = self.claims or self.ephemeral
-        if self.affinity or self.anti_affinity or self.host_ports or mounts or self.devices:
+        if self.affinity or self.anti_affinity or self.host_ports or self.mounts or self.devices:
             return True
         return bool(self.spread) and any(constraint.hard for constraint in self.spread)
 

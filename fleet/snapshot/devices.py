@@ -192,10 +192,14 @@ def to_come_under_rules(_index: Index, machine: MachineDevices, rules: TaintRule
 
 def under_rules(machine: MachineDevices, rules: TaintRules) -> MachineDevices:
     """Returns a machine whose devices have the taints of all rules that select them."""
-    if not any(rule.selects(device) for rule in rules for device in machine.devices):
+    given = [tuple([rule.taint for rule in rules if rule.taint and rule.selects(it)]) for it in machine.devices]
+    if not any(given):
         return machine
-    given = ((it, tuple(rule.taint for rule in rules if rule.taint and rule.selects(it))) for it in machine.devices)
-    return replace(machine, devices=tuple(replace(it, ruled=ruled) for it, ruled in given))
+    return replace(machine, devices=tuple(map(_ruled, machine.devices, given)))
+
+
+def _ruled(device: Device, ruled: tuple[Taint, ...]) -> Device:
+    return replace(device, ruled=ruled)
 
 
 _MEMORY: Final = f"{GPU_DRIVER}/memory"
