@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import fleet.plan
+import fleet.plan.simulated_run
 from agent.demo.jobs import Manifest
 from agent.simulation import Simulation, Tempo
 from agent.watch import Watcher
@@ -137,7 +137,7 @@ def recorded_runs() -> Iterator[list[SimulatedRun]]:
         runs.append(simulate(of, snapshot, before=before, horizon_s=LONGEST_S))
         return runs[-1]
 
-    with patch.object(fleet.plan, "simulate", run):
+    with patch.object(fleet.plan.simulated_run, "simulate", run):
         yield runs
 
 
