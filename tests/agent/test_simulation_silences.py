@@ -19,7 +19,8 @@ from fleet.cost.records import HOUR_S
 from providers.store.sqlite import SqliteLedger
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
 
-SLOW = Tempo(tick_s=5.0, foresees=False)
+SLOW = Tempo(tick_s=5.0, slowest_tick_s=0.0, foresees=False)
+"""Books are compared as saved last: at rest the agent would look, and save, up to a quarter of a minute later."""
 
 
 @pytest.fixture
