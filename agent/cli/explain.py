@@ -6,10 +6,12 @@ Workloads in one namespace. Nothing but JSON and text is looked at, so that a ca
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +34,9 @@ _ANY: Final = "-"
 """What the agent takes for a namespace where none is named."""
 _TIMEOUT_S: Final = 10.0
 _ANSWER_MOST: Final = 16 * 2**20
+_BUSY: Final = 503
+_SOON: Final = frozenset({"1", "2", "3"})
+"""Seconds that are waited for when the agent's page says that it has used up its share of time."""
 _OLD_S: Final = 60.0
 """A status that is older than this is told with its age."""
 
@@ -105,12 +110,18 @@ def _json(question: Question, body: bytes) -> Any:
 def ask_agent(
     agent: str, path: str, kubeconfig: Path | None = None, context: str | None = None, kind: str = JSON
 ) -> bytes:
-    """Returns what the agent's page at that address answers to who the kubeconfig says. Errors: `NotAnswered`."""
+    """Returns what the agent's page at that address answers to who the kubeconfig says. Errors: `NotAnswered`.
+
+    Where it is too busy to answer, it is asked once more when it says, if that is soon.
+    """
     headers = {**_token(agent, kubeconfig, context), "Accept": kind}
-    pool = urllib3.PoolManager(retries=False, timeout=_TIMEOUT_S)
+    pool, url = urllib3.PoolManager(retries=False, timeout=_TIMEOUT_S), agent.rstrip("/") + path
+    ask = partial(pool.request, "GET", url, headers=headers, redirect=False, preload_content=False)
     try:
-        url = agent.rstrip("/") + path
-        response = pool.request("GET", url, headers=headers, redirect=False, preload_content=False)
+        response = ask()
+        if response.status == _BUSY and (after_s := response.headers.get("Retry-After", "")) in _SOON:
+            time.sleep(int(after_s))
+            response = ask()
         body = response.read(_ANSWER_MOST)
     except urllib3.exceptions.HTTPError as error:
         raise NotAnswered(f"{agent} does not answer: {error}") from error

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import Final
 from urllib.parse import urlencode
 
@@ -59,8 +59,8 @@ class Busy(Exception):
     """The page has taken its part of the process's time; `after_s` says when to come again."""
 
     def __init__(self, after_s: float) -> None:
-        super().__init__(f"the page has used up its share of time; come again in {after_s:.0f} s")
-        self.after_s = after_s
+        self.after_s = ceil(after_s)
+        super().__init__(f"the page has used up its share of time; come again in {self.after_s} s")
 
 
 @dataclass(slots=True)

@@ -125,7 +125,7 @@ class WebPages:
         try:
             found = await loop.run_in_executor(self._pages.executor, find)
         except Busy as busy:
-            again = {**HEADERS, "Retry-After": f"{busy.after_s:.0f}"}
+            again = {**HEADERS, "Retry-After": str(busy.after_s)}
             return web.Response(status=503, text=f"{busy}\n", headers=again)
         if found is None:
             words = ["There is no such page, or nothing of this name any more."]
@@ -155,7 +155,7 @@ class WebPages:
         try:
             body = await asyncio.get_running_loop().run_in_executor(self._pages.executor, find)
         except Busy as busy:
-            return _json(503, {"error": str(busy)}, {"Retry-After": f"{busy.after_s:.0f}"})
+            return _json(503, {"error": str(busy)}, {"Retry-After": str(busy.after_s)})
         except NothingSeen as nothing:
             return _json(503, {"error": str(nothing)}, {"Retry-After": "5"})
         except NothingSo as nothing:

@@ -1,9 +1,12 @@
 """`muster gpus advise`: exporters asked for a while, files, and what is wrong with them."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
@@ -116,6 +119,50 @@ def test_a_report_says_what_is_made_of_gpus(agent: AgentOfGpus, tmp_path: Path, 
     assert ("a slice 1g.10gb would be enough" if output != "json" else '"advice": "a slice 1g.10gb"') in done.stdout
     if output == "json":
         assert json.loads(done.stdout)["gpuUse"][0]["use"]["devices"] == 1
+
+
+class _Busy(BaseHTTPRequestHandler):
+    """A page that has used up its share of time as often as it says, and then answers."""
+
+    after_s, times = "1", 1
+
+    def do_GET(self) -> None:
+        kind = type(self)
+        busy, kind.times = kind.times > 0, kind.times - 1
+        body = b'{"error": "come again"}' if busy else b"nothing is wasted"
+        self.send_response(503 if busy else 200)
+        self.send_header("Content-Type", "application/json" if busy else "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        if busy:
+            self.send_header("Retry-After", self.after_s)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_words: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.mark.parametrize(
+    ("after_s", "times", "answered", "waited"),
+    [("1", 1, True, [1]), ("1", 2, False, [1]), ("60", 1, False, []), ("soon", 1, False, [])],
+)
+def test_an_agent_that_is_busy_is_asked_once_more(
+    monkeypatch: pytest.MonkeyPatch, after_s: str, times: int, waited: list[int], *, answered: bool
+) -> None:
+    kind = type("_ThisBusy", (_Busy,), {"after_s": after_s, "times": times})
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}"
+            done = CliRunner().invoke(app, ["gpus", "advise", "--agent", address])
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (done.exit_code == exits.OK, slept) == (answered, waited)
+    assert ("nothing is wasted" if answered else "come again") in done.output + done.stderr
 
 
 def test_an_agent_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
