@@ -63,6 +63,20 @@ def run() -> Numbers:
 
 def full_cluster_s() -> float:
     """1,000 full machines, 8,000 gangs that run and 10,000 that wait in 8 shapes, nobody of whom may evict anybody."""
+    fleet, seen = _full_cluster()
+    return _decided(fleet, seen, {GangState.PENDING: 10_000})
+
+
+def same_again_s() -> float:
+    """The same once everybody has been told why they wait, when nothing has happened but that a second has passed."""
+    fleet, seen = _full_cluster()
+    told = {it.gang.uid: it.gang for it in cycle.decide(fleet, seen) if isinstance(it, SaveGang)}
+    rested = replace(seen, gangs={**seen.gangs, **told})
+    _decided(fleet, rested, {GangState.PENDING: 0})
+    return _decided(fleet, replace(rested, now_s=rested.now_s + 1), {GangState.PENDING: 0})
+
+
+def _full_cluster() -> tuple[Fleet, Snapshot]:
     machines = 1_000
     share = machines * GPUS // TEAMS
     teams = {f"t{team}": share for team in range(TEAMS)}
@@ -71,7 +85,7 @@ def full_cluster_s() -> float:
         for number in range(machines * GPUS)
     ]
     waiting = list(_waiting(10_000, SHAPES, list(teams)))
-    return _pass(farm.fleet(**teams), machines, [*running, *waiting], {GangState.PENDING: 10_000})
+    return farm.fleet(**teams), farm.snapshot(machines, [*running, *waiting], Index())
 
 
 def many_queues_s() -> float:
@@ -156,6 +170,7 @@ def _outcome(actions: Iterable[Action]) -> Counter[GangState]:
 
 CASES = {
     "full_1000_machines_10000_waiting_s": full_cluster_s,
+    "the_same_again_s": same_again_s,
     "2000_queues_10000_waiting_s": many_queues_s,
     "32_shapes_10000_waiting_s": many_shapes_s,
     "1000_different_bought_s": thousand_different_s,

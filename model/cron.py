@@ -155,6 +155,15 @@ def window_end(schedule: Cron, duration_s: float, now_s: float) -> float:
     return float("inf")
 
 
+def next_edge_s(schedule: Cron, duration_s: float, now_s: float) -> float:
+    """When the window opens next, or closes where it is open (Unix seconds); inf = neither happens."""
+    closes_s = window_end(schedule, duration_s, now_s)
+    if closes_s > now_s:
+        return closes_s
+    opens_s = schedule.next_after(now_s)
+    return float("inf") if opens_s is None else opens_s
+
+
 @lru_cache(maxsize=256)
 def _zone(name: str) -> ZoneInfo | None:
     """The time zone of a name, by the package `tzdata` or the system; None for UTC."""

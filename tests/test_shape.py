@@ -89,7 +89,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 # -- the size of things in fleet/ -------------------------------------------------------------------------------------
 
-MOST_FILES = 289
+MOST_FILES = 290
 MOST_LINES_OF_A_FILE = 450
 MEDIAN_LINES_OF_A_FILE = range(110, 161)
 MEDIAN_LINES_OF_A_FUNCTION = 9

@@ -11,7 +11,7 @@ from fleet.disruption.expiry import expires_at_s
 from fleet.disruption.layout_rollout import next_checkpoint_s
 from fleet.nodeclaims.cutting import LOOK_S
 from fleet.snapshot import CapacityPool, Claim, ClaimState, Gang, GangState, Outlook, Snapshot
-from model.cron import Cron, InvalidCron, window_end
+from model.cron import Cron, InvalidCron, next_edge_s
 from model.fleet import Fleet
 from model.index import Index, derived, followed_each
 from model.kinds import NodePool
@@ -155,9 +155,4 @@ def window_edges(fleet: Fleet, now_s: float) -> Iterator[float]:
     """Yields when windows open, and when those that are open now close."""
     for schedule, zone, duration_s in sorted(_windows(fleet)):
         with suppress(InvalidCron):  # which the loader refuses
-            cron = Cron.parse(schedule, zone)
-            closes_s, opens_s = window_end(cron, duration_s, now_s), cron.next_after(now_s)
-            if closes_s > now_s:
-                yield closes_s
-            elif opens_s is not None:
-                yield opens_s
+            yield next_edge_s(Cron.parse(schedule, zone), duration_s, now_s)

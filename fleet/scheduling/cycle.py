@@ -22,23 +22,17 @@ from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity
 from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.admission_fair_sharing import usage_ledger
-from fleet.quota.build_tree import (
-    QuotaSpecs,
-    pod_set_assignments,
-    usage_of_all_parts,
-    usages,
-)
+from fleet.quota.build_tree import QuotaSpecs, pod_set_assignments, usage_of_all_parts, usages
 from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
 from fleet.quota.namespace_room import NamespaceRoom
 from fleet.quota.preemption import Victim
-from fleet.quota.queue_binding import (
-    within_guarantee,
-)
+from fleet.quota.queue_binding import within_guarantee
 from fleet.quota.scheduler import SETS_ASIDE, AdmissionScheduler
 from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
+from fleet.scheduling.again import nothing_to_do, remember_nothing_to_do
 from fleet.scheduling.carried_ledger import CarriedLedger, held_by, standing_parts
 from fleet.scheduling.declared_ends import DeclaredEnds
 from fleet.scheduling.gang_planner import GangPlanner
@@ -72,8 +66,11 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[De
 
 def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]:
     waits = pending(snapshot) or lacking(fleet, snapshot)
-    if not waits and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
+    lost = pods_to_replace(fleet, snapshot)
+    if not waits and not growing(snapshot) and not lost:
         return list(forgotten(snapshot))
+    if not lost and nothing_to_do(fleet, snapshot, may_buy=may_buy):
+        return []
     machines, quota = CarriedState.taken(fleet, snapshot), CarriedLedger.taken(fleet, snapshot)
     started = AdmissionPass.start(fleet, snapshot, machines, quota, may_buy=may_buy)
     actions = started.run()
@@ -81,6 +78,8 @@ def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]
     started.empty.hand_on()
     if started.stand:
         quota.hand_on(snapshot)
+    if not actions:
+        remember_nothing_to_do(fleet, snapshot, may_buy=may_buy)
     return actions
 
 

@@ -75,6 +75,19 @@ def open_batch(pods: Sequence[Pod], verdicts: Mapping[str, PodVerdict], now_s: f
     return any(0 <= age_s < BATCH_IDLE_S for age_s in ages_s) and all(age_s < BATCH_MAX_S for age_s in ages_s)
 
 
+def asked_again_at_s(fleet: Fleet, snapshot: Snapshot) -> Iterator[float]:
+    """Yields when a waiting pod may be answered otherwise though nothing happens (epoch seconds): batches and doubt."""
+    for pod in waiting_pods(fleet, snapshot):
+        yield from (pod.waits_since_s, pod.waits_since_s + BATCH_IDLE_S, pod.waits_since_s + BATCH_MAX_S)
+        if (found := snapshot.pod_verdicts.get(pod.uid)) is not None:
+            yield from (found.since_s + BELIEVED_S, found.since_s + _doubted_s(found))
+
+
+def _doubted_s(verdict: PodVerdict) -> float:
+    """Returns for how long a pod that is not bound is not looked at again (s)."""
+    return min(NOT_BELIEVED_MOST_S, NOT_BELIEVED_S * 2.0 ** min(verdict.unbound - 1, 20))
+
+
 def _is_new(verdict: PodVerdict | None) -> bool:
     return verdict is None or verdict.reason == Reason.BATCHING
 
@@ -348,8 +361,7 @@ class OrdinaryPods:
         """
         now_s, nodes = self.snapshot.now_s, self.snapshot.nodes
         for found in filter(None, (self.snapshot.pod_verdicts.get(pod.uid) for pod in pods.pods)):
-            pause_s = min(NOT_BELIEVED_MOST_S, NOT_BELIEVED_S * 2.0 ** min(found.unbound - 1, 20))
-            if found.reason == Reason.NOT_BOUND and now_s < found.since_s + pause_s:
+            if found.reason == Reason.NOT_BOUND and now_s < found.since_s + _doubted_s(found):
                 return Refusal(Reason.NOT_BOUND, found.message)
             node = nodes.get(found.node)
             kept = node is None or any(taint.key == FOR_GANGS.key for taint in node.taints)

@@ -165,11 +165,16 @@ def takes_no_more(snapshot: Snapshot, binding: QueueBinding) -> Refusal | None:
     if binding.stop_policy != "None":
         return Refusal(Reason.QUEUE_STOPPED, f"queue {binding.name!r} is stopped ({binding.stop_policy})")
     team = binding.team
-    budget = team.spec.budget if team is not None else None
-    if team is None or budget is None or snapshot.spent_usd.get(team.name, 0.0) < budget.usd_per_month:
+    if team is None or team.spec.budget is None or not has_spent_month(snapshot, team):
         return None
-    message = f"team {team.name!r} has used up its {budget.usd_per_month:.2f} USD of this month"
+    message = f"team {team.name!r} has used up its {team.spec.budget.usd_per_month:.2f} USD of this month"
     return Refusal(Reason.BUDGET_EXHAUSTED, message)
+
+
+def has_spent_month(snapshot: Snapshot, team: Team) -> bool:
+    """Returns whether a team has a budget and has used it up this month."""
+    budget = team.spec.budget
+    return budget is not None and snapshot.spent_usd.get(team.name, 0.0) >= budget.usd_per_month
 
 
 def _taken(case: _Candidate) -> Refusal | None:

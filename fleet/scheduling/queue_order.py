@@ -100,12 +100,17 @@ def preemption_backs_off(gang: Gang, now_s: float) -> bool:
     Three gangs can each have more right than the next (priority over entitlement over share) and would evict each other
     for ever; it is still admitted wherever there is room (docs/design/0002). The pause doubles each time.
     """
+    return now_s < backs_off_until_s(gang)
+
+
+def backs_off_until_s(gang: Gang) -> float:
+    """Returns until when a gang may not evict others (epoch seconds); 0 = it was not evicted that often."""
     if gang.eviction is None or gang.evictions < PREEMPTION_BACKOFF_AFTER:
-        return False
+        return 0.0
     pause_s = min(
         PREEMPTION_BACKOFF_MAX_S, PREEMPTION_BACKOFF_BASE_S * 2.0 ** min(gang.evictions - PREEMPTION_BACKOFF_AFTER, 10)
     )
-    return now_s < gang.eviction.at_s + pause_s
+    return gang.eviction.at_s + pause_s
 
 
 def is_moved(gang: Gang, now_s: float) -> bool:
@@ -142,15 +147,20 @@ def makes_room(gang: Gang) -> bool:
 
 
 def overdue(gang: Gang, binding: QueueBinding, now_s: float) -> bool:
-    """Returns whether freed capacity is kept for a gang because it waits too long (Volcano's `sla-waiting-time`).
+    """Returns whether freed capacity is kept for a gang because it waits too long (Volcano's `sla-waiting-time`)."""
+    return now_s >= overdue_at_s(gang, binding)
+
+
+def overdue_at_s(gang: Gang, binding: QueueBinding) -> float:
+    """Returns from when on freed capacity is kept for a gang that waits (epoch seconds); inf = never.
 
     It waits from its creation, or from its last eviction. Where the queue says how long everybody waits, a gang may ask
     for later and not for sooner.
     """
     if binding.reserve_after_s is None and gang.sla_waiting_s is None:
-        return False
+        return inf
     queued_at_s = max(gang.created_at_s, gang.eviction.at_s if gang.eviction else 0.0)
-    return now_s - queued_at_s >= max(binding.reserve_after_s or 0.0, gang.sla_waiting_s or 0.0)
+    return queued_at_s + max(binding.reserve_after_s or 0.0, gang.sla_waiting_s or 0.0)
 
 
 def runs_s(gang: Gang) -> float | None:
