@@ -293,6 +293,13 @@ def offerings_now(fleet: Fleet, snapshot: "Snapshot") -> Offerings:
     return _offerings(snapshot.index, fleet, *seen, reserved, snapshot.measured, snapshot.devices.rules)
 
 
+def work_out_offerings(fleet: Fleet, snapshot: "Snapshot") -> None:
+    """Works out what all pools can buy while nobody waits for it: it is kept until prices or declarations change."""
+    known = offerings_now(fleet, snapshot)
+    for pool in fleet.node_pools.values():
+        known.resources(pool)
+
+
 @derived(4)
 def _offerings(
     index: Index,

@@ -17,6 +17,7 @@ from fleet.gangs.elastic import dismissed, growing, grown, joining
 from fleet.gangs.replacement import pods_to_replace, refilled
 from fleet.gangs.transitions import evicted, missing_words, progress
 from fleet.nodeclaims.drift import drifted_claims
+from fleet.offerings.offerings import work_out_offerings
 from fleet.placement.carried_state import CarriedState, EmptyMachines
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity
@@ -68,6 +69,7 @@ def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]
     waits = pending(snapshot) or lacking(fleet, snapshot)
     lost = pods_to_replace(fleet, snapshot)
     if not waits and not growing(snapshot) and not lost:
+        work_out_offerings(fleet, snapshot)
         return list(forgotten(snapshot))
     if not lost and nothing_to_do(fleet, snapshot, may_buy=may_buy):
         return []
@@ -441,9 +443,6 @@ def _clause(words: str) -> str:
 def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:
     """Returns the gang's pod sets with the counts it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
-    sized = tuple([_with_count(pods, counts.get(pods.name, 0)) for pods in gang.pod_sets])
+    pairs = ((pods, counts.get(pods.name, 0)) for pods in gang.pod_sets)
+    sized = tuple([pods if pods.count == count else replace(pods, count=count) for pods, count in pairs])
     return sized if gang.choice is None else tuple([replace(pods, core=pods.count) for pods in sized])
-
-
-def _with_count(pods: PodSet, count: int) -> PodSet:
-    return pods if pods.count == count else replace(pods, count=count)
