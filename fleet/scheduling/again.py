@@ -40,10 +40,13 @@ LOOKED_AGAIN_S: Final = 60.0
 """After so long a pass is made although nothing says that it would find anything."""
 _SOON: Final = frozenset({Reason.BATCHING, Reason.WAITING_FOR_PREEMPTED})
 """Reasons of gangs for which something is about to happen."""
-_BY_VALUE: Final = ("busy", "set_aside", "refused", "never_expire")
+_BY_VALUE: Final = ("busy", "set_aside", "refused", "never_expire", "shortages")
 """Fields that come anew with every snapshot, and are small."""
 NOT_COMPARED: Final = frozenset(
-    {"now_s", "index", "instances_at_s", "reservations_at_s", "spent_usd", "local_usage", "outlook", "gpu_uses"}
+    {
+        *("now_s", "index", "instances_at_s", "reservations_at_s", "spent_usd", "local_usage"),
+        *("outlook", "gpu_uses", "layouts"),
+    }
 )
 """Fields that a pass does not read, or of which it reads what is compared here."""
 _BY_IDENTITY: Final = tuple(
