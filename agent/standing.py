@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from agent.sync import SyncState
+from fleet.catalog import InstanceType
 from fleet.cost.allocation import MICRO, allocate
 from fleet.cost.machine_use import IDLE
 from fleet.cost.uses import CostTerms, uses
@@ -21,7 +22,7 @@ from fleet.placement.pod_quota import ordinary_usage
 from fleet.quota.admission_fair_sharing import usage_order_values
 from fleet.quota.build_tree import charged_tree
 from fleet.quota.queue_binding import binding_of
-from fleet.snapshot import ClaimState, Gang, GangState, InstanceType, Snapshot
+from fleet.snapshot import ClaimState, Gang, GangState, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fleet.catalog import ImageKind
 from fleet.gangs.lifecycle import new_gang
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, ImageKind, Instance, Launch, Pin, Resolved, Snapshot
+from fleet.snapshot import Claim, Gang, GangState, Instance, Launch, Pin, Resolved, Snapshot
 from model.fleet import Fleet
 from model.labels import CLUSTER, HOSTNAME, NODE_CLAIM, PRIORITY_CLASS, QUEUE
 from model.loader import load

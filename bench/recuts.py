@@ -2,7 +2,8 @@
 
 Five machines of eight A100s are cut `2 x 3g.40gb` or `7 x 1g.10gb`. Of the GPU time that is asked for, four fifths are
 thin slices for two hours, then thick ones for two, at a load of 0.8; gangs of one to seven pods, of 45 minutes on
-average. Readings come every half minute. Nothing is bought: the machines stand.
+average. Readings come every half minute. Nothing is bought: the machines stand. The agent looks every five seconds; the
+real one rests for 1 to 15 s (`agent.timetable.RestPace`).
 """
 
 import gc

@@ -110,7 +110,10 @@ def _histories() -> dict[str, float]:
 
 
 def run() -> dict[str, float]:
-    """Simulated seconds and the brain's turns per wall second, in churn and at rest, and the cost of a history."""
+    """Simulated seconds and the brain's turns per wall second, in churn and at rest, and the cost of a history.
+
+    The agent looks every ten seconds; the real one rests for 1 to 15 s (`RestPace`), that of a history for 1 to 5 min.
+    """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     threshold = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)

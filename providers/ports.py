@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # commands that read files know its errors, and nothing of what is observed
+    from fleet.markets import PastPrice
     from fleet.snapshot import (
         CapacityPool,
         Catalog,
@@ -12,7 +13,6 @@ if TYPE_CHECKING:  # commands that read files know its errors, and nothing of wh
         LaunchOutcome,
         LaunchRequest,
         Notice,
-        PastPrice,
         Reservation,
         Resolved,
     )

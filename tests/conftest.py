@@ -15,13 +15,20 @@ from structlog.dev import plain_traceback
 structlog.configure(
     processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(exception_formatter=plain_traceback)]
 )
-# Collected seldom, and never while tests are found, when all that is made stays: looking costs a twelfth of the time.
+# Garbage is looked for seldom.
 _THRESHOLD = (20_000, 5, 5)
 gc.set_threshold(*_THRESHOLD)
-gc.disable()
 # Machines are shared: how long one example takes says nothing about the code.
 settings.register_profile("muster", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("muster")
+
+
+def pytest_collectstart() -> None:
+    """All that is made while tests are found stays: looking for garbage in it takes a twelfth of the time.
+
+    Not before: the process that hands tests to others finds none, and has garbage to the end.
+    """
+    gc.disable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -91,6 +98,7 @@ SLOW = (
     "conformance/",
     "deploy/test_image",
     "e2e/",
+    "fuzz/",
     "model/loader/test_hostile",
     "providers/git/test_hostile",
     "providers/aws/",

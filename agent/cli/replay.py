@@ -115,15 +115,12 @@ def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
 def play_case(case: ReplayCase) -> ReplayOutcome:
     """Plays one case; in whatever process."""
     fleet = load(case.files, cluster=case.cluster)
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    gc.freeze()
+    before = gc.get_threshold()
     gc.set_threshold(200_000, 50, 100)  # values by the million and no circles among them: a third of the time else
     try:
         return replay(case.name, fleet, catalog_of(case.region), case.work, case.window, case.variant)
     finally:
         gc.set_threshold(*before)
-        if not frozen:  # else somebody meant to keep what there was
-            gc.unfreeze()
 
 
 def _work(

@@ -6,13 +6,14 @@ from typing import Any, Final, NamedTuple
 
 from agent.spent import GangMoney, PastMonth
 from agent.web.view import Looking, PageView, Part, paged
+from fleet.catalog import InstanceOffer
 from fleet.cost.allocation import MICRO, allocate, bill_to_come
 from fleet.cost.machine_use import IDLE, UNOBSERVED
 from fleet.cost.statement import Month
 from fleet.explain.machine_tiles import MachineTile, machine_tiles
 from fleet.explain.node import MachineView, node_view
 from fleet.quota.queue_binding import payer_of
-from fleet.snapshot import Gang, InstanceOffer
+from fleet.snapshot import Gang
 
 BLOCK: Final = 100
 """Tiles that are sent together: of a large fleet only the blocks that have changed."""

@@ -20,9 +20,10 @@ from typing import Any
 
 from bench.capacity.recorded import SHARED
 from fleet.actions import NominatePods, OpenClaims
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.fence import told_apart
 from fleet.scheduling import cycle
-from fleet.snapshot import Catalog, Claim, InstanceOffer, InstanceType, Pod, PodSet, PodVerdict, Snapshot
+from fleet.snapshot import Catalog, Claim, Pod, PodSet, PodVerdict, Snapshot
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, TopologySpreadConstraint
 from model import labels
 from model.fleet import Fleet

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from fleet.catalog import InstanceType
 from fleet.optimize.purchase import MachineKind, PodDemand, PurchaseProblem
-from fleet.snapshot import InstanceType
 from providers.aws.catalog import package_catalog
 
 REGION = "us-east-1"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.snapshot import Catalog, InstanceOffer, InstanceType, Pod, PodSet, Snapshot
+from fleet.catalog import InstanceOffer, InstanceType
+from fleet.snapshot import Catalog, Pod, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.kinds import RequirementTerm, Toleration

@@ -10,7 +10,8 @@ from fleet.cost.machine_use import Commitment, Holding, MachineUse
 from fleet.cost.open_hours import MeterState, SpotSilence
 from fleet.cost.records import ENDED, HOUR_S, LostWork, MachineSpan, Segment, StartRecord
 from fleet.cost.silence import SILENCE_S, Silence, priced_segments, silences, silent_segments
-from fleet.snapshot import CapacityPool, Gang, GangState, PastPrice, Snapshot
+from fleet.markets import PastPrice
+from fleet.snapshot import CapacityPool, Gang, GangState, Snapshot
 from model.index import differing
 
 SETTLED_S: Final = 300.0

@@ -8,23 +8,13 @@ from math import inf
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.cost.machine_use import IDLE, NOT_READY, UNCLAIMED, Commitment, Holding, MachineUse
 from fleet.cost.weights import MachineWeights, machine_weights
+from fleet.markets import PriceSource
 from fleet.mig.layouts import gpu_part
 from fleet.mig.mixed_cuts import mixed_layout_of
-from fleet.snapshot import (
-    CapacityPool,
-    Catalog,
-    Claim,
-    Gang,
-    Instance,
-    InstanceOffer,
-    InstanceType,
-    Pod,
-    PriceSource,
-    Reservation,
-    Snapshot,
-)
+from fleet.snapshot import CapacityPool, Catalog, Claim, Gang, Instance, Pod, Reservation, Snapshot
 from fleet.snapshot.lookups import node_of, ordinary_tenants, tenants, unclaimed
 from model import labels
 from model.fleet import Fleet

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from fleet.catalog import InstanceType
 from fleet.mig.layouts import gpu_part, is_gpu_resource
-from fleet.snapshot import InstanceType
 from model.kinds import MigLayout
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from model.mig.geometry import MigModel, Profile, models_for_instance_gpu, resource_name

@@ -6,13 +6,14 @@ from typing import Final, NamedTuple
 import yaml
 
 from fleet.actions import Action, PublishLayouts, SaveClaim, claim_subject
+from fleet.catalog import InstanceType
 from fleet.disruption.layout_rollout import roll_out
 from fleet.fence import Decided, DecisionFailed, each
 from fleet.mig.layouts import pool_layouts
 from fleet.mig.mixed_cuts import follows, mixed_layout_of
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Recut
-from fleet.snapshot import LAYOUTS, Claim, InstanceType, Snapshot
+from fleet.snapshot import LAYOUTS, Claim, Snapshot
 from fleet.snapshot.lookups import machines_held
 from model import labels
 from model.fleet import Fleet

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from fleet.catalog import InstanceType
 from fleet.mig.layouts import layout_name
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.min_values import flexible
@@ -13,7 +14,7 @@ from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.inventory import build_capacity
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Catalog, InstanceType, Snapshot
+from fleet.snapshot import Catalog, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.hints import listing, near

@@ -11,9 +11,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from fleet.catalog import InstanceType
 from fleet.mig.layouts import gpu_part, pool_layouts, with_gpus
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, CutOrder, FormerCut, InstanceType, MachineEvent, Node, Snapshot
+from fleet.snapshot import Claim, CutOrder, FormerCut, MachineEvent, Node, Snapshot
 from model.fleet import Fleet
 from model.kinds import MigLayout, NodePool
 from model.mig.geometry import models_for_instance_gpu

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from fleet.catalog import InstanceOffer
 from fleet.mig.layouts import owed
 from fleet.nodeclaims.drift_facts import wrong_key
 from fleet.nodeclaims.fixed import remaining
 from fleet.offerings.limits import PoolHeadroom, headroom_of_pools
 from fleet.offerings.offerings import Offering, node_labels_of, offerings_now
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import CapacityPool, Claim, Instance, InstanceOffer, Launch, Node, Snapshot
+from fleet.snapshot import CapacityPool, Claim, Instance, Launch, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, nodes_by_instance
 from model import labels
 from model.fleet import Fleet

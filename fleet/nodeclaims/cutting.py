@@ -11,6 +11,7 @@ from math import ceil
 from typing import Final
 
 from fleet.actions import Action, EvictPod, PatchNode, SaveClaim, node_subject, pod_subject
+from fleet.catalog import InstanceType
 from fleet.mig.layouts import (
     MIG_SUCCESS,
     REASSERT,
@@ -27,7 +28,7 @@ from fleet.mig.mixed_cuts import TOLD_WITHIN_S, as_before, changed_gpus, idle_gp
 from fleet.nodeclaims.repair import MOST_PERCENT
 from fleet.nodeclaims.termination import close
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, CutOrder, InstanceType, Node, Pod, Snapshot
+from fleet.snapshot import Claim, ClaimState, CutOrder, Node, Pod, Snapshot
 from fleet.snapshot.affinity import RECUTTING
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from model import labels

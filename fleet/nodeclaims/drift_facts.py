@@ -13,7 +13,8 @@ from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple
 
-from fleet.snapshot import ImageKind, Instance, Resolved
+from fleet.catalog import ImageKind
+from fleet.snapshot import Instance, Resolved
 from model.requirements import STRICT, Requirements
 
 TYPE_CHECKED_AFTER_S: Final = 3600.0

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fleet.catalog import ImageKind, InstanceType
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import RESERVED, offer_of
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
-from fleet.snapshot import Claim, ImageKind, InstanceType, Launch, LaunchConfiguration, LaunchRequest, Snapshot
+from fleet.snapshot import Claim, Launch, LaunchConfiguration, LaunchRequest, Snapshot
 from fleet.snapshot.affinity import UNREGISTERED
 from model import labels
 from model.fleet import Fleet

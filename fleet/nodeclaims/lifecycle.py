@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
+from fleet.catalog import InstanceType
 from fleet.fence import Decided, each
 from fleet.nodeclaims.capacity_buffers import buffer_tenants, failed_buffers
 from fleet.nodeclaims.cutting import departure, drifted_layout, drifted_layouts, recut, steady_types
@@ -26,18 +27,7 @@ from fleet.nodeclaims.repair import (
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
-from fleet.snapshot import (
-    Claim,
-    ClaimState,
-    Gang,
-    GangState,
-    Instance,
-    InstanceType,
-    MachineEvent,
-    Node,
-    Pod,
-    Snapshot,
-)
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, MachineEvent, Node, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
 from fleet.snapshot.lookups import awaited, claims_by_node, machines_held, node_names, node_of
 from fleet.snapshot.seats import starting_gang

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from fleet.catalog import InstanceType
 from fleet.mig.layouts import pool_layouts
-from fleet.snapshot import InstanceType
 from fleet.snapshot.devices import (
     CHANNEL,
     GPU_DRIVER,

@@ -8,6 +8,7 @@ and what stands in the way is noted for the refusal.
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fleet.catalog import InstanceOffer
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.placement.candidate_offerings import MOST_KNOWN, CandidateOfferings, KnownCandidates
@@ -19,7 +20,7 @@ from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import pod_filter
 from fleet.placement.pod_score import pod_score
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
+from fleet.snapshot import CapacityPool, PodSet
 from fleet.snapshot.devices import NO_DEVICES, MachineDevices
 from model.kinds import NodePool
 from model.plain_text import counted, number_of

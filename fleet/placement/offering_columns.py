@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from fleet.catalog import InstanceOffer
 from fleet.offerings.offerings import Offering, Offerings, Preference
 from fleet.placement.cluster_state import PODS
-from fleet.snapshot import InstanceOffer
 from model.kinds import NodePool
 from model.pools import capacity_rank
 from model.quantity import Resources

@@ -5,11 +5,12 @@ runs, waits or stands it passes at once until something falls due. A machine tha
 in it: what takes its place would expire as well, and so on to the horizon.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf
+from math import inf, nextafter
 from typing import Final
 
 from fleet.actions import Action, Consider, NominatePods
@@ -74,7 +75,10 @@ class RunTerms:
     steps_s: tuple[float, float] = (FIRST_STEP_S, LONGEST_STEP_S)
     """How far time goes at once where nothing falls due: at first, and at most."""
     least_part: float = 0.0
-    """Of the time since the beginning: what happens within it is seen at once, at the mean of its instants."""
+    """Of the time since the beginning: what happens within it is seen at once, at the mean of its instants.
+
+    A job that arrives is seen when it does, as it cannot start before.
+    """
     to_come: Sequence[tuple[float, Job]] = ()
     """Jobs that arrive in the run, and when (epoch s)."""
 
@@ -91,6 +95,7 @@ def played(fleet: Fleet, snapshot: Snapshot, terms: RunTerms) -> Iterator[Simula
     model = ClusterModel(fleet, under_fleet(fleet, snapshot), terms.before or fleet, terms.run_s)
     for at_s, job in terms.to_come:
         model.later(at_s, partial(model.jobs.put, job.ref.uid, job))
+    came_s = sorted(at_s for at_s, _ in terms.to_come)
     run = SimulatedRun(model.snapshot(), model.snapshot())
     first_s, longest_s = terms.steps_s
     until_s, step_s = snapshot.now_s + terms.horizon_s, first_s
@@ -109,6 +114,7 @@ def played(fleet: Fleet, snapshot: Snapshot, terms: RunTerms) -> Iterator[Simula
         since_s = model.now_s - snapshot.now_s
         at_once_s = min(terms.least_part * since_s, MOVING_S if anything_moves(model.snapshot()) else inf)
         to_s = min(max(_next_turn_s(fleet, model, step_s), model.now_s + at_once_s), until_s)
+        to_s = _before_arrival_s(came_s, model, to_s)
         step_s = min(step_s * 1.5, max(longest_s, LONGEST_PART * since_s)) if to_s < model.next_s else first_s
         model.advance(to_s, to_the_mean=terms.least_part > 0)
     else:
@@ -135,6 +141,17 @@ def _next_turn_s(fleet: Fleet, model: ClusterModel, step_s: float) -> float:
     seen = model.snapshot()
     look_s = model.now_s + step_s if _anything(seen) else inf
     return min(look_s, max(model.next_s, model.now_s), next_deadline_s(fleet, seen))
+
+
+def _before_arrival_s(came_s: Sequence[float], model: ClusterModel, to_s: float) -> float:
+    """Returns `to_s`, or where a job arrives until then its arrival; the last instant before it, if anything is first.
+
+    `came_s` are the instants at which jobs arrive, in order.
+    """
+    later = bisect_right(came_s, model.now_s)
+    if later == len(came_s) or to_s < came_s[later]:
+        return to_s
+    return came_s[later] if model.next_s >= came_s[later] else nextafter(came_s[later], 0.0)
 
 
 def _turn(fleet: Fleet, model: ClusterModel, run: SimulatedRun, aside: dict[str, frozenset[str]]) -> int:

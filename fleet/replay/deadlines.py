@@ -50,11 +50,10 @@ def anything_moves(snapshot: Snapshot) -> bool:
 
 @derived(1)
 def _anything_moves(_index: Index, claims: Mapping[str, Claim], gangs: Mapping[str, Gang]) -> bool:
-    machines = (not _stays(claim) for claim in claims.values())
     starts = (
         it.state in _ON_ITS_WAY or (it.state is GangState.ADMITTED and not it.pods_ready) for it in gangs.values()
     )
-    return any(machines) or any(starts)
+    return any(starts) or not all(map(_stays, claims.values()))
 
 
 def _stays(claim: Claim) -> bool:
@@ -92,9 +91,7 @@ def _of_cuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[float]:
 
 @derived(1)
 def _any_cut(_index: Index, claims: Mapping[str, Claim]) -> bool:
-    return any(
-        it.disruption is None and (it.cut is not None or it.recut_at_s > it.ready_at_s) for it in claims.values()
-    )
+    return any(it.disruption is None and _is_cut(it) for it in claims.values())
 
 
 @followed_each()

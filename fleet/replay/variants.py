@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from fleet.catalog import InstanceOffer
 from fleet.replay.virtual_world import Shortage
-from fleet.snapshot import Catalog, InstanceOffer
+from fleet.snapshot import Catalog
 from model.fleet import Fleet
 from model.index import Index
 from model.kinds import Team

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.catalog import Catalog, ImageKind, InstanceOffer, InstanceType, NodeProfiles, Reservation
-from fleet.markets import CapacityPool, PastPrice, PriceSource
+from fleet.catalog import Catalog, Reservation
+from fleet.markets import CapacityPool
 from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, FormerCut, Launch, MachineEvent, NodeDisruption
 from fleet.snapshot.devices import NO_DEVICES, ClusterDevices
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
@@ -198,10 +198,7 @@ __all__ = [
     "HardFence",
     "Hold",
     "IdleGpus",
-    "ImageKind",
     "Instance",
-    "InstanceOffer",
-    "InstanceType",
     "InterruptionHistory",
     "Job",
     "JobRef",
@@ -224,20 +221,17 @@ __all__ = [
     "Node",
     "NodeCondition",
     "NodeDisruption",
-    "NodeProfiles",
     "Notice",
     "NoticeKind",
     "Numbering",
     "OfferingKey",
     "Outlook",
-    "PastPrice",
     "Pin",
     "Pod",
     "PodBudget",
     "PodPriority",
     "PodSet",
     "PodVerdict",
-    "PriceSource",
     "Proposal",
     "PublishedLayouts",
     "QuotaScope",

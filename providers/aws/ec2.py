@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import structlog
 
+from fleet.markets import PastPrice
 from fleet.snapshot import (
     CapacityPool,
     Catalog,
@@ -15,7 +16,6 @@ from fleet.snapshot import (
     LaunchConfiguration,
     LaunchOutcome,
     LaunchRequest,
-    PastPrice,
     Reservation,
     Resolved,
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleet.snapshot import ImageKind
+from fleet.catalog import ImageKind
 from model.kinds.aws import FAMILY_OF_ALIAS, AmiTerm
 from model.kinds.releases import release_order
 from providers.aws.ami_families import AMI_FAMILIES, EC2_ARCHITECTURES, ImageRelease, version_of_release

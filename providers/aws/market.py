@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.snapshot import CapacityPool, PastPrice
+from fleet.markets import PastPrice
+from fleet.snapshot import CapacityPool
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.catalog import Zones
 from providers.aws.facts import TypeFacts, describe_facts

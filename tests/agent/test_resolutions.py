@@ -13,9 +13,10 @@ from agent.mirror import Mirror
 from agent.reports import NAMED, pool_reports
 from agent.resolutions import ResolutionQuestions, resolutions_listener
 from agent.world import read_world
+from fleet.catalog import ImageKind
 from fleet.explain.verdicts import verdicts
 from fleet.plan import make_plan
-from fleet.snapshot import ImageKind, LaunchConfiguration, Resolutions, Resolved
+from fleet.snapshot import LaunchConfiguration, Resolutions, Resolved
 from model.kinds import NodeTemplate
 from model.loader import load
 from providers.clock import VirtualClock

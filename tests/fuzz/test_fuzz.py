@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = float(os.environ.get("FUZZ_TEST_SECONDS", "20"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fuzzer", FUZZERS, ids=lambda fuzzer: fuzzer.name)
 def test_a_while_of_made_up_input(fuzzer: Fuzzer) -> None:
     """In a process of its own: what other tests have left in this one would count as growth."""
@@ -32,7 +31,6 @@ def test_a_while_of_made_up_input(fuzzer: Fuzzer) -> None:
     assert int(told[1]) > 0
 
 
-@pytest.mark.slow
 def test_nobody_is_evicted_in_the_cycle_that_admits_it() -> None:
     """Found by the fuzzer: a gang that had lost its place to one admitted a moment ago took that one for a victim."""
     [plan] = [fuzzer for fuzzer in FUZZERS if fuzzer.name == "plan"]

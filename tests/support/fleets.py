@@ -8,23 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.nodeclaims.launch import own_tags
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.snapshot import (
-    CapacityPool,
-    Catalog,
-    Claim,
-    Gang,
-    Instance,
-    InstanceOffer,
-    InstanceType,
-    Job,
-    JobRef,
-    Launch,
-    Node,
-    Pod,
-    PodSet,
-)
+from fleet.snapshot import CapacityPool, Catalog, Claim, Gang, Instance, Job, JobRef, Launch, Node, Pod, PodSet
 from model import labels
 from model.fleet import Fleet, default_policy, implied_flavor
 from model.kinds import (

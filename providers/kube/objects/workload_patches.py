@@ -9,6 +9,7 @@ from providers.kube.objects.shapes import JsonObject, dig
 from providers.kube.objects.workloads import workload_object
 
 _RANKED_BY = ("queue", "priorityClass", "podSets")
+_ASKED = (*_RANKED_BY, "priority", "preempts")
 
 
 def deactivation_patch(raw: JsonObject) -> list[JsonObject]:
@@ -38,13 +39,17 @@ def checks_patch(raw: JsonObject, gang: Gang) -> list[JsonObject]:
 
 
 def respecification_patch(raw: JsonObject, gang: Gang) -> list[JsonObject]:
-    """Say what the gang's job asks for now. Whether it is active stays its user's to say.
+    """Say what the gang's job asks for now; the rest of the specification stays as it is.
+
+    Whether it is active is its user's to say. Its job and age never change (the rules of the Workload's definition),
+    not even to another text of the same instant.
 
     It comes after the status in which the gang holds nothing: whoever dies in between has a gang that waits, and whose
     job asks for something else.
     """
     asked = workload_object(gang)
-    spec = {**asked["spec"], **({"active": False} if dig(raw, "spec", "active") is False else {})}
+    spec = {key: value for key, value in raw["spec"].items() if key not in _ASKED}
+    spec |= {key: asked["spec"][key] for key in _ASKED if key in asked["spec"]}
     if all(spec.get(key) == raw["spec"].get(key) for key in _RANKED_BY):
         spec = raw["spec"]  # a priority alone does not change (the rules of the Workload's definition)
     held, labels = dig(raw, "metadata", "labels") or {}, asked["metadata"]["labels"]

@@ -8,18 +8,18 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
+from fleet.catalog import InstanceOffer
+from fleet.markets import PastPrice
 from fleet.snapshot import (
     CapacityPool,
     Catalog,
     Instance,
-    InstanceOffer,
     LaunchConfiguration,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
     Notice,
-    PastPrice,
     Reservation,
     Resolved,
 )

@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleet.snapshot import ImageKind, LaunchConfiguration, LaunchRequest, Resolved
+from fleet.catalog import ImageKind
+from fleet.snapshot import LaunchConfiguration, LaunchRequest, Resolved
 from model.kinds import NodeTemplate
 from model.kinds.aws import AmiTerm
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.nodeclaims.drift import drifts, stamp_of
 from fleet.offerings.reservations import RESERVED
-from fleet.snapshot import CapacityPool, Catalog, Claim, InstanceOffer, InstanceType, Launch, Reservation, Snapshot
+from fleet.snapshot import CapacityPool, Catalog, Claim, Launch, Reservation, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.pools import pool_hash

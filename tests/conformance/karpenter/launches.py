@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from fleet.catalog import InstanceOffer
 from fleet.nodeclaims.launch_outcome import settle
-from fleet.snapshot import CapacityPool, Catalog, Claim, InstanceOffer, Launch, LaunchOutcome, Reservation, Snapshot
+from fleet.snapshot import CapacityPool, Catalog, Claim, Launch, LaunchOutcome, Reservation, Snapshot
 from model import labels
 from model.kinds import CapacityType
 from providers.aws.catalog import package_catalog

@@ -5,8 +5,9 @@ Upstream's claim holds a place in every reservation that it may be launched into
 
 from typing import Any
 
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.offerings.reservations import ReservationCapacity
-from fleet.snapshot import CapacityPool, Claim, InstanceOffer, InstanceType, Launch, Reservation, Snapshot
+from fleet.snapshot import CapacityPool, Claim, Launch, Reservation, Snapshot
 from tests.conformance.cases import Case
 from tests.conformance.karpenter.worlds import NOW_S
 

@@ -7,8 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.plan.simulated_run import simulate
-from fleet.snapshot import CapacityPool, Catalog, InstanceOffer, InstanceType, Node, Pod, Snapshot
+from fleet.snapshot import CapacityPool, Catalog, Node, Pod, Snapshot
 from fleet.snapshot.pod_index import PodIndex
 from model import labels
 from model.fleet import Fleet

@@ -22,17 +22,8 @@ from fleet.cost.records import (
     cut_hour,
 )
 from fleet.cost.silence import AS_BEFORE, READ_AFTERWARDS, SILENCE_S
-from fleet.snapshot import (
-    CapacityPool,
-    Claim,
-    Gang,
-    GangState,
-    Instance,
-    NodeDisruption,
-    PastPrice,
-    PriceSource,
-    Snapshot,
-)
+from fleet.markets import PastPrice, PriceSource
+from fleet.snapshot import CapacityPool, Claim, Gang, GangState, Instance, NodeDisruption, Snapshot
 from tests.support.fleets import NOW, P5, A, catalog, gang, offering, ready_claim, small_fleet
 
 H0 = NOW // HOUR_S * HOUR_S

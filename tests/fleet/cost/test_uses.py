@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from fleet.catalog import InstanceOffer
 from fleet.cost.machine_use import IDLE, NOT_READY, UNCLAIMED, Holding, MachineUse
 from fleet.cost.uses import AS_BOUGHT, CostTerms, NegotiatedRate, user_of, uses
+from fleet.markets import PriceSource
 from fleet.quota.build_tree import borrowing
 from fleet.quota.queue_binding import payer_of
-from fleet.snapshot import InstanceOffer, Pod, PodSet, PriceSource
+from fleet.snapshot import Pod, PodSet
 from model import labels
 from tests.support.fleets import GPU, NOW, P5, PRICES, A, B, FleetBuilder, catalog, gang, instance_of
 from tests.support.world import World

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.catalog import InstanceType
 from fleet.cost.allocation import split
 from fleet.cost.weights import HOST_PART, machine_weights, slice_weight
 from fleet.mig.layouts import with_gpus
-from fleet.snapshot import InstanceType
 from model import labels
 from model.kinds import MigLayout
 from model.mig.geometry import mig_models, resource_name

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from fleet.actions import OpenClaims, SaveClaim
+from fleet.catalog import InstanceOffer
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, GangState, InstanceOffer, NodeDisruption
+from fleet.snapshot import Claim, GangState, NodeDisruption
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodHostPort
 from fleet.snapshot.gangs import Eviction
 from tests.support.disruption import (

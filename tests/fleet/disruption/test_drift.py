@@ -7,12 +7,13 @@ import pytest
 
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim, claim_subject, gang_subject
+from fleet.catalog import InstanceOffer
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.drift import staged
 from fleet.disruption.eligibility import immovable
 from fleet.disruption.outcomes import Obstacle
 from fleet.nodeclaims import fixed as fixed_pools
-from fleet.snapshot import GangState, InstanceOffer, PodBudget
+from fleet.snapshot import GangState, PodBudget
 from model import labels
 from model.upstream.selectors import LabelSelector
 from tests.support.disruption import (

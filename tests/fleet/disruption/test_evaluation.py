@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from fleet.catalog import InstanceOffer
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.evaluation import ConsolidationMove, command, evaluate, granted
 from fleet.disruption.outcomes import Blocked
-from fleet.snapshot import InstanceOffer
 from tests.fleet.nodeclaims.test_capacity_buffers import buffered
 from tests.support.fleets import (
     GPU,

@@ -10,12 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.disruption import multi_node
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.evaluation import ConsolidationMove, evaluate
 from fleet.disruption.multi_node import suggestions
 from fleet.disruption.outcomes import Blocked
-from fleet.snapshot import GangState, InstanceOffer, InstanceType, Launch
+from fleet.snapshot import GangState, Launch
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodHostPort, TopologySpreadConstraint
 from model.fleet import default_policy
 from model.labels import HOSTNAME as HOST

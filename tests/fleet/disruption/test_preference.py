@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from fleet.actions import Action, OpenClaims
+from fleet.catalog import InstanceOffer
 from fleet.disruption.outcomes import Obstacle
-from fleet.snapshot import CapacityPool, InstanceOffer, InterruptionHistory, Launch
+from fleet.snapshot import CapacityPool, InterruptionHistory, Launch
 from model.kinds import CapacityType, NodePool
 from tests.support.disruption import GOES, KEEPS, NOTHING, RETURNS, WAITS, Row, busy, check, second_best, sold_out, told
 from tests.support.fleets import NOW, P5, PRICES, A, B, FleetBuilder, catalog, gang

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from fleet import disruption as disrupt
 from fleet.actions import SaveClaim
+from fleet.catalog import ImageKind
 from fleet.disruption.outcomes import DisruptionOutcome
 from fleet.explain.verdicts import verdicts
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.nodeclaims.drift_facts import NO_DRIFT, provider_drift
-from fleet.snapshot import ImageKind, Instance, Resolutions, Resolved
+from fleet.snapshot import Instance, Resolutions, Resolved
 from model.pools import pool_hash
 from tests.support.disruption import drift_of
 from tests.support.fleets import NOW, FleetBuilder, gang, small_fleet

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.catalog import InstanceOffer
 from fleet.explain.offers import (
     GpuRequest,
     OfferObstacle,
@@ -17,7 +18,6 @@ from fleet.explain.offers import (
     unit_of,
 )
 from fleet.reasons import Reason
-from fleet.snapshot import InstanceOffer
 from model.fleet import Fleet
 from providers.aws.catalog import package_catalog
 from tests.support.fleets import G6, M7, NOW, P4, P5, P5S, A, B, FleetBuilder, catalog, machine, offers

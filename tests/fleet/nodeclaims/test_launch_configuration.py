@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from fleet.catalog import ImageKind, InstanceType
 from fleet.nodeclaims.launch import launch_configurations
-from fleet.snapshot import CapacityPool, Claim, ImageKind, InstanceType
+from fleet.snapshot import CapacityPool, Claim
 from model import labels
 from model.fleet import Fleet
 from model.pools import pool_hash

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.offerings.allocatable import profiled
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offerings
-from fleet.snapshot import CapacityPool, Catalog, Claim, InstanceOffer, InstanceType, Snapshot
+from fleet.snapshot import CapacityPool, Catalog, Claim, Snapshot
 from model import labels
 from model.index import Index
 from model.kinds import NodeTemplate

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import OpenClaims, PurchaseTally
+from fleet.catalog import InstanceOffer
 from fleet.offerings.interruption_rate import (
     FORGOTTEN,
     HALF_LIFE_S,
@@ -19,7 +20,7 @@ from fleet.offerings.interruption_rate import (
     weight,
 )
 from fleet.scheduling import cycle
-from fleet.snapshot import CapacityPool, Claim, InstanceOffer, InterruptionHistory, NodeDisruption, Snapshot
+from fleet.snapshot import CapacityPool, Claim, InterruptionHistory, NodeDisruption, Snapshot
 from model.kinds import CapacityType
 from tests.support.fleets import NOW, A, B, FleetBuilder, catalog, gang, machine
 from tests.support.world import World

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.offerings.offerings import Offerings, is_exotic, preference
 from fleet.placement.candidate_offerings import CandidateOffering
-from fleet.snapshot import Catalog, InstanceOffer, InstanceType, Reservation
+from fleet.snapshot import Catalog, Reservation
 from model import labels
 from model.kinds import CapacityType
 from tests.support.fleets import A, FleetBuilder

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.catalog import InstanceOffer
 from fleet.offerings.offerings import Offerings
 from fleet.placement.candidate_offerings import CandidateOfferings
 from fleet.placement.cluster_state import room_in
 from fleet.placement.inventory import build_capacity
 from fleet.placement.offering_columns import PoolColumns
 from fleet.placement.plan import Need
-from fleet.snapshot import InstanceOffer
 from model import labels
 from model.kinds import NodePool
 from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, amounts, catalog, pod_set, small_fleet

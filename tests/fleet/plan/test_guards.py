@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from fleet.catalog import ImageKind
 from fleet.plan import declared_plan, make_plan
 from fleet.plan.consequences import HourlyBill
 from fleet.plan.guards import MOST_TALLIES, RevisionTally, day_with, last_day
 from fleet.plan.render import to_json, to_text
-from fleet.snapshot import NOT_READ, ImageKind, Resolutions, Resolved
+from fleet.snapshot import NOT_READ, Resolutions, Resolved
 from model.fleet import Fleet
 from model.pools import pool_hash
 from tests.fleet.plan.worlds import CHANGED, QUIET, fleet, meant, plan, standing, verbs, wasteful

@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.actions import SaveGang
 from fleet.explain.gang_facts import StartEstimate
 from fleet.plan.forecast_correction import MEDIAN, ForecastCorrection
 from fleet.plan.past_arrivals import PastArrivals
-from fleet.plan.start_forecast import StartForecast, StartForecaster
+from fleet.plan.simulated_run import RunTerms, played
+from fleet.plan.start_forecast import LEAST_PART, STEPS_S, StartForecast, StartForecaster
 from fleet.replay.run_times import ENDS_KEPT, EndedRun, RunTimeBasis, RunTimes
-from fleet.snapshot import Snapshot
+from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang, job_of
 from tests.support.world import World
 
 
@@ -69,6 +71,20 @@ def test_short_runs_after_each_other_take_no_longer_because_a_future_is_looked_a
         forecaster.step()
     last = forecaster.forecast.estimate(f"uid-w{waiting - 1:02}")
     assert last.p50_s == pytest.approx(NOW + waiting * run_s, rel=0, abs=0.01 * waiting * run_s)
+
+
+def test_nobody_starts_before_they_have_come_because_much_is_looked_at_at_once() -> None:
+    """What happens within a part of the time since is seen at its mean: who came after that started before it."""
+    world = World(FleetBuilder().pool(replicas=3).team(quotas={"h100": {GPU: 24}}).queue().build())
+    for number in range(3):
+        world.machine(f"m{number}")
+    jobs = [(at_s, job_of(gang(f"came-{number:02}", gpu=1, created_s=at_s)))
+            for number in range(20) if (at_s := NOW + 36_000.0 + 37.0 * number**1.5)]  # fmt: skip
+    *_, run = played(world.fleet, world.snapshot(), RunTerms(steps_s=STEPS_S, least_part=LEAST_PART, to_come=jobs))
+    began_s = {it.action.gang.uid: it.at_s for it in reversed(run.actions)
+               if isinstance(it.action, SaveGang) and it.action.gang.state is GangState.ADMITTED}  # fmt: skip
+    late_s = {job.ref.name: began_s[job.ref.uid] - at_s for at_s, job in jobs}
+    assert late_s == pytest.approx(dict.fromkeys(late_s, 0.0), abs=1e-3)
 
 
 def test_nobody_knows_where_nothing_tells_and_it_is_said_who_is_in_the_way() -> None:

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import OpenClaims, PurchaseTally
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
-from fleet.snapshot import Claim, Gang, InstanceOffer, InstanceType
+from fleet.snapshot import Claim, Gang
 from model import labels
 from model.fleet import Fleet
 from model.kinds import RequirementTerm

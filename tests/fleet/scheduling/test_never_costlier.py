@@ -12,8 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import OpenClaims
+from fleet.catalog import InstanceOffer, InstanceType
 from fleet.scheduling import cycle
-from fleet.snapshot import Claim, InstanceOffer, InstanceType
+from fleet.snapshot import Claim
 from model.quantity import Resources
 from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, catalog, gang, machine, pod_set
 from tests.support.karpenter_order import OrderedMachine, ordered

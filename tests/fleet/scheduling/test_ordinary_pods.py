@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from fleet.actions import Action, NominatePods, OpenClaims
+from fleet.catalog import InstanceOffer
 from fleet.fence import told_apart
 from fleet.scheduling.cycle import decide
 from fleet.scheduling.ordinary_pods import BELIEVED_S, NOT_BELIEVED_S
-from fleet.snapshot import InstanceOffer, Pod, PodSet, PodVerdict
+from fleet.snapshot import Pod, PodSet, PodVerdict
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, UnsupportedConstraint
 from model import labels
 from model.upstream.selectors import LabelSelectorRequirement

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.snapshot import PriceSource
+from fleet.markets import PriceSource
 from model import labels
 from providers.aws.catalog import build_catalog, package_catalog, package_zones
 from providers.aws.facts import describe_facts, package, package_types

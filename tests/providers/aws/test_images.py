@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from fleet.snapshot import ImageKind, LaunchError
+from fleet.catalog import ImageKind
+from fleet.snapshot import LaunchError
 from providers.aws.images import alias_parameter
 
 BOTTLEROCKET = "/aws/service/bottlerocket/aws-k8s-1.34"

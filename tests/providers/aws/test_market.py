@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 import pytest
 from botocore.stub import ANY
 
-from fleet.snapshot import CapacityPool, PastPrice
+from fleet.markets import PastPrice
+from fleet.snapshot import CapacityPool
 from providers.aws.clients import pricing_region
 from providers.aws.market import described_types, offered_zones, spot_history, spot_prices
 from providers.aws.pricing import on_demand_prices, parse_products

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.snapshot import InstanceType
+from fleet.catalog import InstanceType
 from providers.aws.node_sizes import GIB, MIB, Ec2NodeProfiles, Hardware
 from tests.support.fleets import M7, small_fleet
 

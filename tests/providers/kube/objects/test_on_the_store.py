@@ -39,6 +39,8 @@ from providers.sim.store import PatchType, Store, StoreConflict, StoreInvalid, S
 from tests.providers.kube.objects import samples
 from tests.providers.kube.objects.values import NOW_S
 
+AS_OLD = workload_object(samples.PENDING)["spec"]["createdAt"]
+
 
 @pytest.fixture
 def store() -> Store:
@@ -136,6 +138,26 @@ def test_what_a_changed_job_asks_is_written_over_what_it_asked_and_leaves_it_ina
     assert known(stored) == replace(asked, active=False, reason="Queued", since_s=known(stored).since_s, message="")
     assert stored["metadata"]["labels"]["muster.dev/queue"] == "other"
     assert "muster.dev/priority-class" not in stored["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("created_at", [None, AS_OLD.replace("Z", "+00:00")])
+def test_what_a_changed_job_asks_leaves_alone_what_can_never_change(store: Store, created_at: str | None) -> None:
+    """The server refuses another job or age for ever, also another text of the same instant."""
+    body = workload_object(samples.PENDING)
+    del body["metadata"]["ownerReferences"], body["spec"]["createdAt"]
+    body["spec"] |= {"createdAt": created_at} if created_at else {}
+    stored = store.create(store.resource("Workload"), body, namespace="research")
+    asked = replace(samples.PENDING, queue="other", priority=0, preempts=False)
+    changed = patched(store, respecification_patch(stored, asked))
+    assert {key: it for key, it in changed["spec"].items() if it != stored["spec"].get(key)} == {
+        "queue": "other", "priority": 0, "preempts": False,
+    }  # fmt: skip
+    assert "preempts" not in patched(store, respecification_patch(changed, samples.PENDING))["spec"]
+
+
+def test_a_priority_alone_does_not_change(store: Store) -> None:
+    stored = opened(store, samples.PENDING)
+    assert respecification_patch(stored, replace(samples.PENDING, priority=7, preempts=False)) == []
 
 
 def answered(store: Store, name: str, state: str, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.snapshot import CapacityPool, Catalog, InstanceOffer, InstanceType, LaunchRequest, Notice
+from fleet.catalog import InstanceOffer, InstanceType
+from fleet.snapshot import CapacityPool, Catalog, LaunchRequest, Notice
 from model.kinds import CapacityType, NodeTemplate, Taint
 from model.kinds.aws import AmiTerm
 from model.labels import CLUSTER
