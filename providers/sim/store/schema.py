@@ -132,6 +132,11 @@ def defaulted(value: Any, schema: Schema) -> Any:
     return result
 
 
+def decoded(obj: Any, schema: Schema) -> Any:
+    """A custom object as its schema has it read: without fields that are not known, and with defaults."""
+    return defaulted(pruned(obj, schema), schema)
+
+
 def faults(value: Any, schema: Schema, path: str = "") -> Iterator[Fault]:
     """Everything in which `value` breaks its schema, with the path of each field."""
     where = path or "<root>"
@@ -175,7 +180,7 @@ class SoundFields:
     def checked(self, obj: Schema, schema: Schema) -> tuple[Schema, list[Fault]]:
         """The object pruned and filled in, and everything in which it then breaks its schema."""
         asked = self._less_known(obj, schema)
-        obj = defaulted(pruned(obj, asked), asked)
+        obj = decoded(obj, asked)
         return obj, list(faults(obj, asked))
 
     def _less_known(self, obj: Schema, schema: Schema) -> Schema:
