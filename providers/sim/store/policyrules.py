@@ -36,21 +36,25 @@ def value_of(expression: CelExpression, known: Mapping[str, Any]) -> Any:
 
 
 class _Variables(dict[str, Any]):
-    """The variables of a policy, each computed when it is first asked for."""
+    """The variables of a policy, each computed when it is first asked for: a value or a failure that is remembered."""
 
     def __init__(self, expressions: Mapping[str, CelExpression], known: dict[str, Any]) -> None:
         super().__init__()
         self._expressions, self._known = expressions, known
+        self._failures: dict[str, str] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._expressions
 
     def __missing__(self, name: str) -> Any:
-        try:
-            self[name] = found = self._expressions[name].value(self._known)
-        except CelError as error:
-            raise CelError(f'composited variable "{name}" fails to evaluate: {error}') from error
-        return found
+        if name not in self._failures:
+            try:
+                self[name] = found = self._expressions[name].value(self._known)
+            except CelError as error:
+                self._failures[name] = f'composited variable "{name}" fails to evaluate: {error}'
+            else:
+                return found
+        raise CelError(self._failures[name])
 
 
 @dataclass(frozen=True, slots=True)

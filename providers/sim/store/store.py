@@ -12,7 +12,7 @@ from providers.sim.store.admission import admit_change, admit_new, admit_status,
 from providers.sim.store.apply import Writer, applied_object, updated_ownership
 from providers.sim.store.celrules import custom_faults
 from providers.sim.store.crds import CRD_KEY, defined_resource, established
-from providers.sim.store.disruption import evicted_pod, spent_budget
+from providers.sim.store.disruption import evicted_pod, eviction_of, spent_budget
 from providers.sim.store.endpoints import (
     CREATED_BY_UPDATE,
     already_exists,
@@ -227,10 +227,17 @@ class Store(StoredObjects):
         uid: str | None = None,
         resource_version: str | None = None,
         dry_run: bool = False,
+        eviction: Obj | None = None,
     ) -> None:
-        """Delete a pod if its disruption budget allows it now. TooManyRequests when not; try again later."""
+        """Delete a pod if its disruption budget allows it now. TooManyRequests when not; try again later.
+
+        Policies are asked of the `eviction`, which is created in the pod, and neither of the condition that the pod
+        gets nor of its deletion (registry/core/pod/storage/eviction.go).
+        """
         with self._lock:
             pods, budgets = self._by_key("pods"), self._by_key("poddisruptionbudgets.policy")
+            asked = eviction_of(name, namespace, eviction or {})
+            self._policies.validate(pods, asked, None, "eviction", dry_run=dry_run)
             pod = self.get(pods, name, namespace)
             check_delete_preconditions(pods, pod, uid, resource_version)
             booked = spent_budget(pod, self.list(budgets, namespace), self._now())
@@ -238,8 +245,8 @@ class Store(StoredObjects):
                 return
             if booked is not None:
                 self.update(budgets, booked, subresource="status")
-            pod = self.update(pods, evicted_pod(pod, self._now()), subresource="status")
-            # No policy is asked of this deletion: they are of evictions (registry/core/pod/storage/eviction.go).
+            told = evicted_pod(pod, self._now())
+            pod = pod if told is pod else self._ledger.put(pods, (namespace, name), copied(told)).obj
             self._lifecycle.delete(pods, (namespace, name), pod, grace_period_s, None)
             self._lifecycle.settle()
 
