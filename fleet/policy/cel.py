@@ -10,6 +10,8 @@ from celpy.celparser import CELParseError
 from celpy.celtypes import BoolType
 from celpy.evaluation import Activation, CELEvalError, Evaluator
 
+from model.plain_text import bracket_depth
+
 _SIZE_MOST: Final = 10_000
 """Signs or elements of a value that `+` makes."""
 _NESTED_MOST: Final = 20
@@ -56,7 +58,7 @@ class Expression:
 
     def __init__(self, text: str, functions: Functions | None = None) -> None:
         """`functions` are those beside the standard ones. Errors: InvalidExpression."""
-        if _depth(text) > _NESTED_MOST:
+        if bracket_depth(text) > _NESTED_MOST:
             raise InvalidExpression(f"more than {_NESTED_MOST} parentheses in one another")
         environment = Environment(runner_class=InterpretedRunner)
         try:
@@ -84,14 +86,6 @@ class Expression:
         if not isinstance(found, BoolType):
             return False, f"it is a {type(found).__name__.removesuffix('Type').lower()}, not true or false"
         return bool(found), ""
-
-
-def _depth(text: str) -> int:
-    depth = most = 0
-    for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
-        most = max(most, depth)
-    return most
 
 
 def _with_floats(value: Any, *, money: bool = False) -> Any:

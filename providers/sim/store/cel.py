@@ -11,7 +11,17 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from providers.sim.store.celfunctions import FUNCTIONS, METHODS, NAMESPACED, UNSUPPORTED
-from providers.sim.store.celgrammar import InvalidCel, Tree, dotted, identifier, innermost, literal_value, parsed, where
+from providers.sim.store.celgrammar import (
+    InvalidCel,
+    Tree,
+    chained,
+    dotted,
+    identifier,
+    innermost,
+    literal_value,
+    parsed,
+    where,
+)
 from providers.sim.store.celloops import LOOPS
 from providers.sim.store.celvalues import (
     CelError,
@@ -118,11 +128,11 @@ class _Compiler:
 
     def conditionalor(self, tree: Tree) -> Eval:
         """`||`."""
-        return _logical(*self._all(tree.children), decisive=True)
+        return _logical(self._all(chained(tree)), decisive=True)
 
     def conditionaland(self, tree: Tree) -> Eval:
         """`&&`."""
-        return _logical(*self._all(tree.children), decisive=False)
+        return _logical(self._all(chained(tree)), decisive=False)
 
     def relation(self, tree: Tree) -> Eval:
         """An operator with a left and a right side."""
@@ -336,12 +346,12 @@ def _applied(function: Callable[..., Any], operands: list[Eval]) -> Eval:
     return value
 
 
-def _logical(left: Eval, right: Eval, *, decisive: bool) -> Eval:
+def _logical(sides: list[Eval], *, decisive: bool) -> Eval:
     """One side may decide, whatever is wrong with the other."""
 
     def value(env: Env) -> bool:
         trouble: CelError | None = None
-        for side in (left, right):
+        for side in sides:
             try:
                 found = side(env)
             except CelError as error:

@@ -13,8 +13,12 @@ import lark
 from celpy.celtypes import UintType
 from celpy.evaluation import celbytes, celstr
 
+from model.plain_text import bracket_depth
+
 Tree = lark.Tree[Any]
-_NESTED_MOST: Final = 40
+_BRACKETS_MOST: Final = 40
+_NESTED_MOST: Final = 100
+"""Operations in one another, of which each costs Python a few frames; cel-go's parser allows 250 of its rules."""
 _TEXT_MOST: Final = 10 * 1024
 # What cel-python's grammar lacks: signs are operators (`1-1`), and optional fields and elements.
 _MENDED: Final = (
@@ -35,15 +39,18 @@ class InvalidCel(ValueError):
 
 def parsed(text: str) -> Tree:
     """The tree of an expression. Errors: InvalidCel."""
-    if len(text) > _TEXT_MOST or _depth(text) > _NESTED_MOST:
-        raise InvalidCel(f"longer than {_TEXT_MOST} bytes, or more than {_NESTED_MOST} brackets in one another")
+    if len(text) > _TEXT_MOST or bracket_depth(text) > _BRACKETS_MOST:
+        raise InvalidCel(f"longer than {_TEXT_MOST} bytes, or more than {_BRACKETS_MOST} brackets in one another")
     try:
-        return _grammar().parse(text)
+        found = _grammar().parse(text)
     except lark.exceptions.UnexpectedInput as error:
         told = error.get_context(text).strip().splitlines()[0]
         raise InvalidCel(f"<input>:{error.line}:{error.column}: Syntax error: in {told}") from error
     except lark.exceptions.LarkError as error:
         raise InvalidCel(f"<input>:1:1: Syntax error: {error}") from error
+    if _depth(found) > _NESTED_MOST:
+        raise InvalidCel(f"<input>:-1:0: expression recursion limit exceeded: {_NESTED_MOST}")
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -58,14 +65,6 @@ def _grammar() -> lark.Lark:
         text, parser="lalr", start="expr", lexer_callbacks=callbacks, maybe_placeholders=False, priority="invert",
         propagate_positions=True,
     )  # fmt: skip
-
-
-def _depth(text: str) -> int:
-    depth = most = 0
-    for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
-        most = max(most, depth)
-    return most
 
 
 PASSING: Final = frozenset(
@@ -89,6 +88,38 @@ def _int64(value: int) -> int:
     if value > 2**63:  # the smallest number is written with a sign before it
         raise ValueError(value)
     return value
+
+
+_CHAINS: Final = frozenset({"conditionalor", "conditionaland"})
+_BETWEEN: Final = frozenset(
+    {"relation_lt", "relation_le", "relation_gt", "relation_ge", "relation_eq", "relation_ne", "relation_in"}
+    | {"addition_add", "addition_sub", "multiplication_mul", "multiplication_div", "multiplication_mod"}
+    | {"unary_not", "unary_neg", "exprlist", "mapinits", "fieldinits"}
+)
+"""Nodes that belong to the one above."""
+
+
+def _depth(tree: Tree) -> int:
+    """How many operations are in one another, where a chain of `||` or of `&&` is one."""
+    most, waiting = 0, [(tree, "", 0)]
+    while waiting:
+        node, above, depth = waiting.pop()
+        passing = len(node.children) == 1 and node.data in PASSING
+        chained = node.data in _CHAINS and node.data == above
+        depth += not (passing or chained or node.data in _BETWEEN)
+        most = max(most, depth)
+        waiting += [(it, node.data, depth) for it in node.children if isinstance(it, lark.Tree)]
+    return most
+
+
+def chained(tree: Tree) -> list[Tree]:
+    """The sides of a chain of `||` or of `&&`, from left to right."""
+    sides: list[Tree] = []
+    inner = tree
+    while inner.data == tree.data and len(inner.children) == 2:
+        inner, right = inner.children
+        sides.insert(0, right)
+    return [inner, *sides]
 
 
 def literal_value(token: lark.Token) -> Any:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
 
+from model.plain_text import bracket_depth
 from model.quantity import InvalidQuantity, parse_quantity
 from providers.sim.store.objects import Obj
 
@@ -122,7 +123,7 @@ class DeviceExpression:
 
     def __init__(self, text: str) -> None:
         """Errors: InvalidDeviceSelector."""
-        if _depth(text) > _NESTED_MOST:
+        if bracket_depth(text) > _NESTED_MOST:
             raise InvalidDeviceSelector(f"more than {_NESTED_MOST} parentheses in one another")
         if found := _UNKNOWN.search(text):
             raise InvalidDeviceSelector(f"{found.group()!r} is not supported here")
@@ -258,11 +259,3 @@ def _evaluator() -> Any:
             return super().visit_children(tree)
 
     return Counted
-
-
-def _depth(text: str) -> int:
-    depth = most = 0
-    for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
-        most = max(most, depth)
-    return most

@@ -157,6 +157,46 @@ def test_what_is_not_known_is_refused_when_it_is_written(text: str, words: str) 
         CelExpression(text, NAMES, messages=True)
 
 
+DEEP = {
+    "not": "!" * 101 + "true",
+    "negative": "-" * 101 + "self.a",
+    "dot": "self" + ".a" * 101,
+    "index": "self" + "[0]" * 101,
+    "call": "'x'" + ".trim()" * 101,
+    "sum": "+".join(["1"] * 102),
+    "product": "*".join(["1"] * 102),
+    "choice": "true ? 1 : " * 101 + "1",
+}
+
+
+@pytest.mark.parametrize("times", [1, 15])
+@pytest.mark.parametrize("deep", DEEP.values(), ids=DEEP)
+def test_what_is_too_deep_is_refused_when_it_is_written(deep: str, times: int) -> None:
+    sign = max(("!", "-", ".a", "[0]", ".trim()", "+1", "*1", "true ? 1 : "), key=deep.count)
+    with pytest.raises(InvalidCel, match="expression recursion limit exceeded: 100"):
+        CelExpression(deep.replace(sign * 50, sign * 50 * times, 1), NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("!" * 99 + "true", False),
+        ("+".join(["1"] * 100), 100),
+        (" || ".join(["self.a == 2"] * 500), False),
+        (" && ".join(["self.a == 1"] * 500) + " || self.q == 1", True),
+        ("true ? 1 : " * 99 + "2", 1),
+        ("[1].map(a, " * 39 + "-" * 50 + "1" + ")" * 39 + " == []", False),
+    ],
+)
+def test_what_is_just_not_too_deep_has_its_value_far_down_the_stack(text: str, expected: Any) -> None:
+    """A chain of `||` or `&&` is one operation, however long."""
+
+    def asked(further: int) -> Any:
+        return asked(further - 1) if further else value(text)
+
+    assert asked(300) == expected
+
+
 def test_loops_take_so_many_steps_at_most() -> None:
     wide = "[" + ", ".join(map(str, range(200))) + "]"
     nested = f"{wide}.all(a, {wide}.all(b, {wide}.all(c, true)))"
