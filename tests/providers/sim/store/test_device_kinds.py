@@ -82,6 +82,11 @@ CLAIMS = [
         devices(request(tolerations=[{"operator": "In"}])),
         'tolerations[0].operator: Unsupported value: "In": supported values: "Equal", "Exists"',
     ),
+    (devices(request(tolerations=[{"key": "a b"}])), 'tolerations[0].key: Invalid value: "a b": name part must'),
+    (
+        devices(request(tolerations=[{"key": "k", "value": "a b"}])),
+        'tolerations[0].value: Invalid value: "a b": a valid label must be',
+    ),
     (
         devices(*(request(f"r{n}") for n in range(33))),
         "spec.devices.requests: Too many: 33: must have at most 32 items",
@@ -171,6 +176,10 @@ def slice_of(**spec: Any) -> Obj:
         (
             slice_of(devices=[{"name": f"d{n}", "taints": [{"key": "k", "effect": "NoSchedule"}]} for n in range(65)]),
             "spec.devices: Too many: 65: must have at most 64 items",
+        ),
+        (
+            slice_of(devices=[{"name": "a", "taints": [{"key": "k", "value": "-", "effect": "NoSchedule"}]}]),
+            'spec.devices[0].taints[0].value: Invalid value: "-"',
         ),
         (
             slice_of(devices=[{"name": "a", "attributes": {"v": {"version": "1.2"}}}]),
@@ -309,7 +318,17 @@ RULED = LATEST.with_betas("resource.k8s.io/v1beta2")
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"taint": {"effect": "NoSchedule"}}, "spec.taint.key: Required value"),
+        ({"taint": {"effect": "NoSchedule"}}, 'spec.taint.key: Invalid value: "": name part must be non-empty'),
+        ({"taint": {"key": "a b", "effect": "NoSchedule"}}, 'spec.taint.key: Invalid value: "a b": name part must'),
+        ({"taint": {"key": "A_/b", "effect": "NoSchedule"}}, 'spec.taint.key: Invalid value: "A_/b": prefix part a'),
+        ({"taint": {"key": "a/b/c", "effect": "NoSchedule"}}, "spec.taint.key: Invalid value"),
+        (
+            {"taint": {"key": "k", "value": "a b", "effect": "None"}},
+            'spec.taint.value: Invalid value: "a b": a valid label must be',
+        ),
+        ({"taint": {"key": "k", "value": "v" * 64, "effect": "None"}}, "must be no more than 63 bytes"),
+        ({"taint": {"key": "k"}}, "spec.taint.effect: Required value"),
+        ({"taint": {"key": "k", "effect": "PreferNoSchedule"}}, 'Unsupported value: "PreferNoSchedule"'),
         ({"taint": {"key": "k", "effect": "Never"}}, 'spec.taint.effect: Unsupported value: "Never"'),
         (
             {"taint": {"key": "k", "effect": "NoSchedule"}, "deviceSelector": {"driver": "a_b"}},
