@@ -198,20 +198,24 @@ class Registration:
             return float("inf")
         self._health.fail_node(name)
         try:
-            self._say_stopped(node, now)
-            if machine is not None and machine.state == "shutting-down":
-                return float("inf")
-            due = self._gone_at.setdefault(instance, now) + self._options.node_gc_delay_s
-            if now < due:
-                return due
-            self._nodes.delete(node)
-            self._health.heal(name)
-            self._gone_at.pop(instance, None)
-            self._waits_no_longer(instance, name)
+            return self._leave(node, instance, now, ends=machine is not None and machine.state == "shutting-down")
         except (StoreConflict, StoreNotFound):
             return now + self._options.poll_s
         except ApiError as error:
             return self._waits(instance, name, error, now)
+
+    def _leave(self, node: Obj, instance: str, now: float, *, ends: bool) -> float:
+        """Say that a node has stopped, and delete it when its machine has been gone long enough."""
+        self._say_stopped(node, now)
+        if ends:
+            return float("inf")
+        due = self._gone_at.setdefault(instance, now) + self._options.node_gc_delay_s
+        if now < due:
+            return due
+        self._nodes.delete(node)
+        self._health.heal(node["metadata"]["name"])
+        self._gone_at.pop(instance, None)
+        self._waits_no_longer(instance, node["metadata"]["name"])
         return float("inf")
 
     def _say_stopped(self, node: Obj, now: float) -> None:
