@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from providers.sim.store.celfunctions import FUNCTIONS, METHODS, NAMESPACED, UNSUPPORTED
+from providers.sim.store.celfunctions import COSTS, FUNCTIONS, METHODS, NAMESPACED, UNSUPPORTED
 from providers.sim.store.celgrammar import (
     InvalidCel,
     Tree,
@@ -20,26 +20,36 @@ from providers.sim.store.celgrammar import (
     innermost,
     literal_value,
     parsed,
+    smallest,
     where,
 )
 from providers.sim.store.celloops import LOOPS
 from providers.sim.store.celvalues import (
+    BoolKey,
+    CelBudget,
     CelError,
     CelType,
+    CostExceeded,
     OptionalValue,
     arithmetic,
     comparison,
     holds,
     item,
+    key_of,
+    keys_of,
     negative,
     same,
+    size_of,
     type_name,
 )
 
 Env = dict[str, Any]
-"""Name -> value; under `""` how many steps the loops may still take."""
+"""Name -> value; under `""` the CelBudget of the evaluation."""
 Eval = Callable[[Env], Any]
 _STEPS_MOST: Final = 100_000
+"""A tenth of what the API server allows, which computes faster."""
+TOO_COSTLY: Final = "operation cancelled: actual cost limit exceeded"
+"""What is said of an expression whose budget is spent."""
 _TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
 _REQUEST: Final = frozenset(
     {"kind", "resource", "subResource", "requestKind", "requestResource", "requestSubResource"}
@@ -72,11 +82,23 @@ class CelExpression:
         self.variables = frozenset(compiler.composed)
 
     def value(self, known: Mapping[str, Any]) -> Any:
-        """Its value, as JSON where it is something of JSON. Errors: CelError."""
+        """Its value, as JSON where it is something of JSON. Errors: CelError.
+
+        `known` may have a CelBudget under `""`, which all that are given it share.
+        """
+        shared: CelBudget | None = known.get("")
+        allowed = _STEPS_MOST if shared is None else max(0, min(_STEPS_MOST, shared.left))
+        budget = CelBudget(allowed)
         try:
-            return self._value({**known, "": [_STEPS_MOST]})
-        except RecursionError as error:
-            raise CelError("operation cancelled: actual cost limit exceeded") from error
+            found = self._value({**known, "": budget})
+            if isinstance(found, list | dict):
+                budget.spend(size_of(found, budget.left))
+        except (CostExceeded, RecursionError) as error:
+            raise CelError(TOO_COSTLY) from error
+        finally:
+            if shared is not None:
+                shared.left -= allowed - max(budget.left, 0)
+        return found
 
 
 @lru_cache(maxsize=2048)
@@ -119,6 +141,7 @@ class _Compiler:
         condition, then, otherwise = self._all(tree.children)
 
         def chosen(env: Env) -> Any:
+            env[""].spend(1)
             decided = condition(env)
             if not isinstance(decided, bool):
                 raise CelError("no such overload")
@@ -142,6 +165,8 @@ class _Compiler:
     def unary(self, tree: Tree) -> Eval:
         """`!` and `-`."""
         sign, operand = tree.children
+        if sign.data == "unary_neg" and smallest(innermost(operand)):
+            return lambda _env: -(2**63)
         return _applied(_inverse if sign.data == "unary_not" else negative, [self.of(operand)])
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -150,7 +175,12 @@ class _Compiler:
         """`a.b`."""
         self._note_field(tree)
         holder, field = self.of(tree.children[0]), str(tree.children[1])
-        return lambda env: _selected(holder(env), field)
+
+        def selected(env: Env) -> Any:
+            env[""].spend(1)
+            return _selected(holder(env), field)
+
+        return selected
 
     def member_may_dot(self, tree: Tree) -> Eval:
         """`a.?b`."""
@@ -160,11 +190,11 @@ class _Compiler:
 
     def member_index(self, tree: Tree) -> Eval:
         """`a[b]`."""
-        return _applied(_at, self._all(tree.children))
+        return _applied(_at, self._all(tree.children), cost=lambda *_: 1)
 
     def member_may_index(self, tree: Tree) -> Eval:
         """`a[?b]`."""
-        return _applied(_perhaps, self._all(tree.children))
+        return _applied(_perhaps, self._all(tree.children), cost=lambda *_: 1)
 
     def member_object(self, tree: Tree) -> Eval:
         """`JSONPatch{op: "add"}`."""
@@ -203,16 +233,15 @@ class _Compiler:
             found = items(env)
             if not isinstance(found, list | dict):
                 raise CelError("no such overload")
-            inner, steps = {**env}, env[""]
+            inner, spend = {**env}, env[""].spend
 
             def asked(body: Eval, it: Any) -> Any:
-                steps[0] -= 1
-                if steps[0] < 0:
-                    raise CelError("operation cancelled: actual cost limit exceeded")
+                spend(1)
                 inner[variable] = it
                 return body(inner)
 
-            return looped(found, [partial(asked, body) for body in bodies])
+            items_ = keys_of(found) if isinstance(found, dict) else found
+            return looped(items_, [partial(asked, body) for body in bodies])
 
         return value
 
@@ -259,7 +288,12 @@ class _Compiler:
     def list_lit(self, tree: Tree) -> Eval:
         """`[a, b]`."""
         items = self._all(tree.children[0].children if tree.children else [])
-        return lambda env: [it(env) for it in items]
+
+        def made(env: Env) -> list[Any]:
+            env[""].spend(len(items))
+            return [it(env) for it in items]
+
+        return made
 
     def map_lit(self, tree: Tree) -> Eval:
         """`{a: b}`."""
@@ -267,10 +301,11 @@ class _Compiler:
         pairs = list(zip(parts[::2], parts[1::2], strict=True))
 
         def made(env: Env) -> Any:
+            env[""].spend(len(pairs))
             found: dict[Any, Any] = {}
             for key, value in pairs:
-                named = key(env)
-                if not isinstance(named, str | int):
+                named = key_of(key(env))
+                if not isinstance(named, str | int | BoolKey):
                     raise CelError("unsupported key type")
                 if named in found:
                     raise CelError(f"Failed with repeated key: {named}")
@@ -331,10 +366,14 @@ def _unknown(name: str) -> str:
     )
 
 
-def _applied(function: Callable[..., Any], operands: list[Eval]) -> Eval:
+def _applied(function: Callable[..., Any], operands: list[Eval], cost: Callable[..., int] | None = None) -> Eval:
+    cost = cost or COSTS.get(function, _read)
+
     def value(env: Env) -> Any:
         given = [it(env) for it in operands]
+        budget = env[""]
         try:
+            budget.spend(cost(budget.left, *given))
             return function(*given)
         except (TypeError, AttributeError):
             raise CelError("no such overload") from None
@@ -346,12 +385,21 @@ def _applied(function: Callable[..., Any], operands: list[Eval]) -> Eval:
     return value
 
 
+_BY_VALUE: Final = frozenset({int, float, bool, type(None)})
+
+
+def _read(most: int, *given: Any) -> int:
+    """What it costs to read arguments."""
+    return sum(1 if type(it) in _BY_VALUE else size_of(it, most) for it in given)
+
+
 def _logical(sides: list[Eval], *, decisive: bool) -> Eval:
     """One side may decide, whatever is wrong with the other."""
 
     def value(env: Env) -> bool:
         trouble: CelError | None = None
         for side in sides:
+            env[""].spend(1)
             try:
                 found = side(env)
             except CelError as error:
@@ -395,6 +443,7 @@ def _perhaps(held: Any, at: Any) -> OptionalValue:
     if isinstance(held, OptionalValue):
         return _perhaps(held.held[0], at) if held.held else held
     if isinstance(held, dict):
+        at = key_of(at)
         at = at if at in held or not isinstance(at, str) else _unescaped(at)
         return OptionalValue((held[at],)) if at in held else OptionalValue()
     if isinstance(held, list) and isinstance(at, int):

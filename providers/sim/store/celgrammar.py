@@ -3,6 +3,7 @@
 It is cel-python's, mended where it lacks something.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -75,7 +76,7 @@ PASSING: Final = frozenset(
 _LITERALS: Final[Mapping[str, Callable[[lark.Token], Any]]] = {
     "INT_LIT": lambda it: _int64(int(it, 16 if it[:2] == "0x" else 10)),
     "UINT_LIT": lambda it: UintType(int(it[:-1], 16 if it[:2] == "0x" else 10)),
-    "FLOAT_LIT": float,
+    "FLOAT_LIT": lambda it: _finite(float(it)),
     "STRING_LIT": lambda it: str(celstr(it)),
     "MLSTRING_LIT": lambda it: str(celstr(it)),
     "BYTES_LIT": celbytes,
@@ -85,7 +86,7 @@ _LITERALS: Final[Mapping[str, Callable[[lark.Token], Any]]] = {
 
 
 def _int64(value: int) -> int:
-    if value > 2**63:  # the smallest number is written with a sign before it
+    if value >= 2**63:
         raise ValueError(value)
     return value
 
@@ -122,9 +123,25 @@ def chained(tree: Tree) -> list[Tree]:
     return [inner, *sides]
 
 
+def _finite(value: float) -> float:
+    if math.isinf(value):
+        raise ValueError(value)
+    return value
+
+
 def literal_value(token: lark.Token) -> Any:
     """What a literal stands for. Errors: ValueError."""
     return _LITERALS[token.type](token)
+
+
+def smallest(tree: Tree) -> bool:
+    """Whether a node is the number of which only the negative has 64 bits."""
+    token = tree.children[0] if tree.data == "literal" else None
+    return (
+        isinstance(token, lark.Token)
+        and token.type == "INT_LIT"
+        and int(token, 0 if token[:2] == "0x" else 10) == 2**63
+    )
 
 
 def innermost(tree: Tree) -> Tree:

@@ -8,14 +8,17 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from providers.sim.store.cel import compiled
-from providers.sim.store.celvalues import CelError, same
+from providers.sim.store.cel import TOO_COSTLY, compiled
+from providers.sim.store.celvalues import CelBudget, CelError, same
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
 from providers.sim.store.registry import Resource
 
 Schema = dict[str, Any]
 _RULES: Final = "x-kubernetes-validations"
+_STEPS_MOST: Final = 1_000_000
+"""Of all rules of an object together, ten times what one may cost (`RuntimeCELCostBudget`)."""
+_NO_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 RULE_NAMES: Final = frozenset({"self", "oldSelf"})
 """The variables of a rule."""
 # What is so wrong that rules are not asked: types, what is missing, sizes, unknown choices.
@@ -43,7 +46,7 @@ def custom_faults(resource: Resource, obj: Any, old: Any, known: Sequence[Fault]
         if _has_rules(schema):
             yield cause("<nil>", _UNCHECKED)
         return
-    yield from _rule_faults(obj, old, schema, "")
+    yield from _rule_faults(obj, old, schema, "", CelBudget(_STEPS_MOST))
 
 
 _MOST_ANSWERS = 65536
@@ -83,19 +86,19 @@ def _scale_faults(obj: Any, path: str) -> Iterator[Fault]:
         yield cause(path, f"Invalid value: {value}: should be a non-negative integer")
 
 
-def _rule_faults(value: Any, old: Any, schema: Schema, path: str) -> Iterator[Fault]:
+def _rule_faults(value: Any, old: Any, schema: Schema, path: str, budget: CelBudget) -> Iterator[Fault]:
     for rule in schema.get(_RULES) or ():
-        yield from _asked(rule, value, old, path)
+        yield from _asked(rule, value, old, path, budget)
     if isinstance(value, dict):
         known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
         for key, below in value.items():
             child = known.get(key) or (extra if isinstance(extra, dict) else None)
             if child is not None and _ruled(child):
                 before = old.get(key) if isinstance(old, dict) else None
-                yield from _rule_faults(below, before, child, f"{path}.{key}".lstrip("."))
+                yield from _rule_faults(below, before, child, f"{path}.{key}".lstrip("."), budget)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict) and _ruled(schema["items"]):
         for i, (item, before) in enumerate(zip(value, _correlated(value, old, schema), strict=True)):
-            yield from _rule_faults(item, before, schema["items"], f"{path}[{i}]")
+            yield from _rule_faults(item, before, schema["items"], f"{path}[{i}]", budget)
 
 
 def _correlated(items: list[Any], old: Any, schema: Schema) -> list[Any]:
@@ -107,20 +110,29 @@ def _correlated(items: list[Any], old: Any, schema: Schema) -> list[Any]:
     return [held.get(tuple(it.get(key) for key in keys)) if isinstance(it, dict) else None for it in items]
 
 
-def _asked(rule: Schema, value: Any, old: Any, path: str) -> Iterator[Fault]:
+def _asked(rule: Schema, value: Any, old: Any, path: str, budget: CelBudget) -> Iterator[Fault]:
+    if budget.left <= 0:
+        return  # which was told
     expression = compiled(rule["rule"], RULE_NAMES)
     if "oldSelf" in expression.names:
         if old is None:
             return  # a transition rule has nothing to say about what is new
-    elif old is not None and same(value, old):
+    elif old is not None and (value is old or same(value, old)):
         return  # what has not changed may stay as it is (ratcheting)
     try:
-        holds = expression.value({"self": value, "oldSelf": old})
+        holds = expression.value({"self": value, "oldSelf": old, "": budget})
     except CelError as error:
+        if str(error) == TOO_COSTLY:
+            budget.left = 0
+            no_more = "no further validation rules will be run due to call cost exceeds limit for rule"
+            yield cause(path, f"Invalid value: \"{_kind(value)}\": '{error}': {no_more}: {rule['rule']}")
+            return
         said = f" evaluating rule: {rule['message']}" if rule.get("message") else ""
         yield cause(path, f'Invalid value: "{_kind(value)}": {error}{said}')
         return
-    if holds is not True:
+    if budget.left <= 0:
+        yield cause(path, f'Invalid value: "{_kind(value)}": {_NO_BUDGET}')
+    elif holds is not True:
         yield _broken(rule, value, old, path)
 
 

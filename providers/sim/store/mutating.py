@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from providers.sim.store.cel import CelExpression, compiled
+from providers.sim.store.celvalues import CelError, as_json
 from providers.sim.store.endpoints import shape_of
 from providers.sim.store.errors import ApiError, StoreInternalError, StorePolicyDenied
 from providers.sim.store.fields import merged
@@ -116,11 +117,13 @@ def _passed(
 def _patched(kind: str, value: Any, asked: AskedWrite, obj: Obj) -> Obj:
     try:
         if kind == "JSONPatch":
-            found = json_patch(obj, value)
+            found = json_patch(obj, as_json(value))
         elif isinstance(value, dict):
-            found = merged(obj, value, shape_of(asked.resource))
+            found = merged(obj, as_json(value), shape_of(asked.resource))
         else:
             raise PolicyFails("unexpected evaluation result: no object")
+    except CelError as error:
+        raise PolicyFails(str(error)) from error
     except ApiError as error:
         raise PolicyFails(f"JSON Patch: {error.message}") from error
     if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):

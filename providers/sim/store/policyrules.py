@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from providers.sim.store.cel import CelExpression, compiled, constant_type
 from providers.sim.store.celgrammar import InvalidCel
-from providers.sim.store.celvalues import CelError
+from providers.sim.store.celvalues import CelBudget, CelError
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
 from providers.sim.store.objects import Obj
@@ -20,6 +20,8 @@ FAILURES: Final = ("Fail", "Ignore")
 _OBJECTS: Final = frozenset({"object", "oldObject", "request", "namespaceObject"})
 NAMES: Final = _OBJECTS | {"variables"}
 """The variables of an expression."""
+_STEPS_MOST: Final = 1_000_000
+"""Of all expressions of a policy together, ten times what one may cost (`RuntimeCELCostBudget`)."""
 _EMPTY_MATCH: Final = {"namespaceSelector": {}, "objectSelector": {}, "matchPolicy": "Equivalent"}
 
 
@@ -96,6 +98,7 @@ class BoundPolicy:
             "oldObject": asked.old,
             "request": asked.request,
             "namespaceObject": asked.namespace,
+            "": CelBudget(_STEPS_MOST),
         }
         known["variables"] = _Variables(self.variables, known)
         return known

@@ -84,6 +84,21 @@ def test_a_transition_rule_compares_with_what_was() -> None:
         changed(store, a=2)
 
 
+def test_the_rules_of_an_object_may_cost_so_much_together() -> None:
+    one = "self.names.all(x, self.names.all(y, x == y || x != y))"
+    names = [f"n{i}" for i in range(200)]
+    with pytest.raises(
+        StoreInvalid, match="no further validation rules will be run due to call cost exceeds limit for"
+    ):
+        made(store_with({"rule": one}, {"rule": "false"}), names=names)
+    rules = [{"rule": f"{one} && {n} >= 0"} for n in range(100)]
+    made(store_with(*rules[:5]), names=names[:90])
+    with pytest.raises(
+        StoreInvalid, match=r"validation failed due to running out of cost budget|call cost exceeds limit"
+    ):
+        made(store_with(*rules), names=names[:90])
+
+
 def test_items_of_a_keyed_list_are_known_again_and_new_ones_have_nothing_to_be_compared_with() -> None:
     store = store_with()
     made(store, parts=[{"name": "x", "n": 2}])

@@ -239,6 +239,25 @@ def test_a_variable_is_computed_once_whether_it_has_a_value_or_fails(
     assert len(asked) == 23
 
 
+WIDE: list[Obj] = [{"name": "n", "expression": f"[{', '.join(map(str, range(100)))}]"}]
+COSTLY = "variables.n.all(x, variables.n.all(y, x < 1000 && y < x + 1000))"
+
+
+@pytest.mark.parametrize(("failure", "expected"), [("Fail", "422"), ("Ignore", "admitted")])
+def test_a_policy_may_cost_so_much_together(failure: str, expected: str) -> None:
+    for times, found in ((5, "admitted"), (20, expected)):
+        asked = [f"{COSTLY} && {n} >= 0" for n in range(times)]
+        store = installed(policy(*asked, "size(variables.n) == 100", variables=WIDE, failurePolicy=failure))
+        assert verdict(store, creation()) == found
+
+
+def test_a_chain_of_variables_that_double_a_text_ends() -> None:
+    chain = [{"name": "v0", "expression": f"'{'x' * 1000}'"}]
+    chain += [{"name": f"v{n}", "expression": f"variables.v{n - 1} + variables.v{n - 1}"} for n in range(1, 40)]
+    with pytest.raises(StoreInvalid, match="actual cost limit exceeded"):
+        creation()(installed(policy("size(variables.v39) > 0", variables=chain)))
+
+
 ON_EVICTIONS = {**RULE, "resources": ["pods/eviction"]}
 
 
