@@ -426,7 +426,7 @@ def _selected(held: Any, field: str) -> Any:
     if isinstance(held, dict):
         if field in held:
             return held[field]
-        if (escaped := _unescaped(field)) in held:
+        if (escaped := unescaped(field)) in held:
             return held[escaped]
         raise CelError(f"no such key: {field}")
     if isinstance(held, OptionalValue):
@@ -444,14 +444,14 @@ def _perhaps(held: Any, at: Any) -> OptionalValue:
         return _perhaps(held.held[0], at) if held.held else held
     if isinstance(held, dict):
         at = key_of(at)
-        at = at if at in held or not isinstance(at, str) else _unescaped(at)
+        at = at if at in held or not isinstance(at, str) else unescaped(at)
         return OptionalValue((held[at],)) if at in held else OptionalValue()
     if isinstance(held, list) and isinstance(at, int):
         return OptionalValue((held[at],)) if 0 <= at < len(held) else OptionalValue()
     raise CelError("no such overload")
 
 
-def _unescaped(field: str) -> str:
+def unescaped(field: str) -> str:
     """A field that CEL could not name otherwise (`x__dash__y`). Source: apiserver `pkg/cel/escaping.go`."""
     if "__" not in field:
         return field

@@ -344,7 +344,7 @@ NAMESPACED: Final[Mapping[str, Mapping[str, Function]]] = {
 
 def _length_replaced(most: int, text: Any, old: Any, new: Any, times: int = -1) -> int:
     """What the result is long, which may be much more than what is read."""
-    count = text.count(old)
+    count: int = text.count(old)
     return size_of(text, most) + (count if times < 0 else min(times, count)) * len(new) // 10
 
 

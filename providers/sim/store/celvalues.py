@@ -275,10 +275,9 @@ def arithmetic(computed: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
 def _joined(left: Any, right: Any) -> Any:
     if isinstance(left, list) and isinstance(right, list):
         return _added(left, right)
-    for kind in (str, BytesType):
-        if isinstance(left, kind) and isinstance(right, kind):
-            return left + right
-    raise TypeError(left)
+    if not any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, BytesType)):
+        raise TypeError(left)
+    return left + right
 
 
 def _added(left: list[Any], right: list[Any]) -> list[Any]:

@@ -25,6 +25,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _FORMATS: dict[str, str] = {
     "date": r"\d{4}-\d\d-\d\d",
     "date-time": r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)",
+    "byte": r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?",
+    "duration": r"0|-?(?:[0-9]+(?:\.[0-9]+)?\s*(?i:[nuµm]?s|m|h|d|w|(?:nano|micro|milli)(?:s(?:ec(?:ond)?s?)?)?"
+    r"|sec(?:ond)?s?|min(?:ute)?s?|h(?:ou)?rs?|days?|w(?:ee)?ks?)\s*)+",
     "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     "ipv4": r"((25[0-5]|2[0-4]\d|1?\d?\d)(\.(?!$)|$)){4}",
 }
