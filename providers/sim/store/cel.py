@@ -30,15 +30,16 @@ from providers.sim.store.celvalues import (
     CelError,
     CelType,
     CostExceeded,
-    OptionalValue,
     arithmetic,
+    at_index,
     comparison,
     holds,
-    item,
     key_of,
     keys_of,
     negative,
+    perhaps,
     same,
+    selected_field,
     size_of,
     type_name,
 )
@@ -178,7 +179,7 @@ class _Compiler:
 
         def selected(env: Env) -> Any:
             env[""].spend(1)
-            return _selected(holder(env), field)
+            return selected_field(holder(env), field)
 
         return selected
 
@@ -186,15 +187,15 @@ class _Compiler:
         """`a.?b`."""
         self._note_field(tree)
         holder, field = self.of(tree.children[0]), str(tree.children[1])
-        return lambda env: _perhaps(holder(env), field)
+        return lambda env: perhaps(holder(env), field)
 
     def member_index(self, tree: Tree) -> Eval:
         """`a[b]`."""
-        return _applied(_at, self._all(tree.children), cost=lambda *_: 1)
+        return _applied(at_index, self._all(tree.children), cost=lambda *_: 1)
 
     def member_may_index(self, tree: Tree) -> Eval:
         """`a[?b]`."""
-        return _applied(_perhaps, self._all(tree.children), cost=lambda *_: 1)
+        return _applied(perhaps, self._all(tree.children), cost=lambda *_: 1)
 
     def member_object(self, tree: Tree) -> Eval:
         """`JSONPatch{op: "add"}`."""
@@ -261,7 +262,7 @@ class _Compiler:
             raise InvalidCel(where(tree, "invalid argument to has() macro"))
         self._note_field(field)
         holder, name = self.of(field.children[0]), str(field.children[1])
-        return lambda env: bool(_perhaps(holder(env), name).held)
+        return lambda env: bool(perhaps(holder(env), name).held)
 
     def ident(self, tree: Tree) -> Eval:
         """A variable, or the name of a type."""
@@ -420,43 +421,3 @@ def _inverse(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(value)
     return not value
-
-
-def _selected(held: Any, field: str) -> Any:
-    if isinstance(held, dict):
-        if field in held:
-            return held[field]
-        if (escaped := unescaped(field)) in held:
-            return held[escaped]
-        raise CelError(f"no such key: {field}")
-    if isinstance(held, OptionalValue):
-        return _perhaps(held, field)
-    raise CelError("no such overload")
-
-
-def _at(held: Any, at: Any) -> Any:
-    return _perhaps(held, at) if isinstance(held, OptionalValue) else item(held, at)
-
-
-def _perhaps(held: Any, at: Any) -> OptionalValue:
-    """A field or an element, if there. Errors: CelError, TypeError."""
-    if isinstance(held, OptionalValue):
-        return _perhaps(held.held[0], at) if held.held else held
-    if isinstance(held, dict):
-        at = key_of(at)
-        at = at if at in held or not isinstance(at, str) else unescaped(at)
-        return OptionalValue((held[at],)) if at in held else OptionalValue()
-    if isinstance(held, list) and isinstance(at, int):
-        return OptionalValue((held[at],)) if 0 <= at < len(held) else OptionalValue()
-    raise CelError("no such overload")
-
-
-def unescaped(field: str) -> str:
-    """A field that CEL could not name otherwise (`x__dash__y`). Source: apiserver `pkg/cel/escaping.go`."""
-    if "__" not in field:
-        return field
-    if field.startswith("__") and field.endswith("__") and field[2:-2].isalpha():
-        return field[2:-2]
-    for escape, sign in (("__dot__", "."), ("__dash__", "-"), ("__slash__", "/"), ("__underscores__", "__")):
-        field = field.replace(escape, sign)
-    return field

@@ -18,6 +18,7 @@ import re2  # type: ignore[import-untyped]
 from celpy.celtypes import BytesType, DurationType, IntType, TimestampType, UintType
 from celpy.evaluation import base_functions
 
+from providers.sim.store.celkubernetes import KUBERNETES_VALUES
 from providers.sim.store.celvalues import (
     CelError,
     CelType,
@@ -34,7 +35,6 @@ from providers.sim.store.celvalues import (
     type_name,
     uint64,
 )
-from providers.sim.store.devicecel import KUBERNETES_VALUES
 
 Function = Callable[..., Any]
 

@@ -41,7 +41,8 @@ class InvalidCel(ValueError):
 def parsed(text: str) -> Tree:
     """The tree of an expression. Errors: InvalidCel."""
     if len(text) > _TEXT_MOST or bracket_depth(text) > _BRACKETS_MOST:
-        raise InvalidCel(f"longer than {_TEXT_MOST} bytes, or more than {_BRACKETS_MOST} brackets in one another")
+        most = f"more than {_BRACKETS_MOST} parentheses, braces or brackets in one another"
+        raise InvalidCel(f"longer than {_TEXT_MOST} bytes, or {most}")
     try:
         found = _grammar().parse(text)
     except lark.exceptions.UnexpectedInput as error:

@@ -100,7 +100,7 @@ def type_name(value: Any) -> str:
     for kind, name in _NAMES.items():
         if isinstance(value, kind):
             return name
-    return type(value).__name__
+    return str(getattr(value, "cel_type", type(value).__name__))
 
 
 _NAMES: Final[Mapping[type, str]] = {
@@ -340,6 +340,48 @@ def item(held: Any, at: Any) -> Any:
     if not 0 <= at < len(held):
         raise CelError(f"index out of bounds: {at}")
     return held[int(at)]
+
+
+def selected_field(held: Any, field: str) -> Any:
+    """`a.b`. Errors: CelError."""
+    if isinstance(held, dict):
+        if field in held:
+            return held[field]
+        if (escaped := unescaped(field)) in held:
+            return held[escaped]
+        raise CelError(f"no such key: {field}")
+    if isinstance(held, OptionalValue):
+        return perhaps(held, field)
+    raise CelError("no such overload")
+
+
+def at_index(held: Any, at: Any) -> Any:
+    """`a[b]`. Errors: CelError, TypeError."""
+    return perhaps(held, at) if isinstance(held, OptionalValue) else item(held, at)
+
+
+def perhaps(held: Any, at: Any) -> OptionalValue:
+    """A field or an element, if there. Errors: CelError, TypeError."""
+    if isinstance(held, OptionalValue):
+        return perhaps(held.held[0], at) if held.held else held
+    if isinstance(held, dict):
+        at = key_of(at)
+        at = at if at in held or not isinstance(at, str) else unescaped(at)
+        return OptionalValue((held[at],)) if at in held else OptionalValue()
+    if isinstance(held, list) and isinstance(at, int):
+        return OptionalValue((held[at],)) if 0 <= at < len(held) else OptionalValue()
+    raise CelError("no such overload")
+
+
+def unescaped(field: str) -> str:
+    """A field that CEL could not name otherwise (`x__dash__y`). Source: apiserver `pkg/cel/escaping.go`."""
+    if "__" not in field:
+        return field
+    if field.startswith("__") and field.endswith("__") and field[2:-2].isalpha():
+        return field[2:-2]
+    for escape, sign in (("__dot__", "."), ("__dash__", "-"), ("__slash__", "/"), ("__underscores__", "__")):
+        field = field.replace(escape, sign)
+    return field
 
 
 def as_json(value: Any) -> Any:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from providers.sim.store.devicecel import QuantityValue, SemanticVersion
+from providers.sim.store.celkubernetes import QuantityValue, SemanticVersion
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault, dns_label, dns_subdomain, invalid_value
 from providers.sim.store.objects import Obj

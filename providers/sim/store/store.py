@@ -231,8 +231,7 @@ class Store(StoredObjects):
     ) -> None:
         """Delete a pod if its disruption budget allows it now. TooManyRequests when not; try again later.
 
-        Policies are asked of the `eviction`, which is created in the pod, and neither of the condition that the pod
-        gets nor of its deletion (registry/core/pod/storage/eviction.go).
+        Policies are asked of the `eviction`, not of the pod's condition and deletion (core/pod/storage/eviction.go).
         """
         with self._lock:
             pods, budgets = self._by_key("pods"), self._by_key("poddisruptionbudgets.policy")
@@ -362,15 +361,11 @@ class Store(StoredObjects):
 
     def _mutated(self, resource: Resource, obj: Obj, current: Obj | None, *, dry_run: bool) -> Obj:
         """The object as mutating policies leave it, who see it as it is read and filled in."""
-
-        def settled(obj: Obj) -> Obj:
-            if resource.key == "pods" and current is None:
-                return self._limits.mutated(obj)
-            return obj if resource.schema is None else dict(decoded(obj, resource.schema))
-
-        return mutated_view(
-            resource, self._policies.mutated(resource, obj, current, settled, dry_run=dry_run), obj, current
-        )
+        filled = self._limits.mutated if resource.key == "pods" and current is None else lambda obj: obj
+        schema = resource.schema
+        settled = filled if schema is None else lambda obj: dict(decoded(obj, schema))
+        found = self._policies.mutated(resource, obj, current, settled, dry_run=dry_run)
+        return mutated_view(resource, found, obj, current)
 
     def _conforming(self, resource: Resource, obj: Obj, old: Obj | None = None) -> Obj:
         if resource.schema is None:
@@ -386,11 +381,11 @@ class Store(StoredObjects):
         current = self.read(resource, key[1], key[0]).obj
         obj = endpoint_view(resource, new, current, writer.subresource)
         if not writer.subresource:
-            obj = self._mutated(resource, obj, current, dry_run=dry_run)
-        obj = self._conforming(resource, obj, current)
-        if not writer.subresource:
+            obj = self._conforming(resource, self._mutated(resource, obj, current, dry_run=dry_run), current)
             obj = admit_change(resource, obj, current)
-        elif writer.subresource == "status":
+        else:
+            obj = self._conforming(resource, obj, current)
+        if writer.subresource == "status":
             obj = admit_status(resource, obj, current)
         if problems := [*metadata_faults(obj["metadata"]), *ending_faults(obj["metadata"], current["metadata"])]:
             raise invalid(resource, key[1], *problems)

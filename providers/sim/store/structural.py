@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from providers.sim.store.cel import compiled, constant_type, unescaped
+from providers.sim.store.cel import compiled, constant_type
 from providers.sim.store.celgrammar import InvalidCel
 from providers.sim.store.celrules import ROOT_FIELDS, RULE_NAMES
+from providers.sim.store.celvalues import unescaped
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
 from providers.sim.store.podspec import required

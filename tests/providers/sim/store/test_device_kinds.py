@@ -242,6 +242,8 @@ DEVICE = {
         "size": {"int": 3},
         "fast": {"bool": True},
         "driver": {"version": "580.95.5"},
+        "versions": {"versions": ["1.0.0", "2.0.0"]},
+        "sizes": {"ints": [1, 2]},
         "other.example.com/root": {"string": "pci"},
     },
     "capacity": {"memory": {"value": "40Gi"}},
@@ -270,6 +272,11 @@ MEMORY = "device.capacity['d.example.com'].memory"
         (f"{MEMORY}.asInteger() == 42949672960", True),
         (f"{OWN}.kind.lowerAscii().matches('^m.g$')", True),
         ("device.allowMultipleAllocations", False),
+        (f"{OWN}.?size.orValue(0) == 3 && !{OWN}.?nope.hasValue()", True),
+        (f"{OWN}.versions.exists(v, v == semver('2.0.0')) && {OWN}.sizes == [1, 2]", True),
+        (f"{OWN}.size == 3.0 && {OWN}.size < 3.5 && type({OWN}.size) == int", True),
+        (f"sets.contains(['mig', 'gpu'], [{OWN}.kind]) && size({OWN}) == 6", True),
+        (f"{OWN}.kind.startsWith('m') || {OWN}.nope == 1", True),
     ],
 )
 def test_expressions(expression: str, found: bool) -> None:
@@ -282,6 +289,8 @@ def test_expressions(expression: str, found: bool) -> None:
         (f"{OWN}.nope == 1", "no such key: nope"),
         ("device.attributes['nope'].x == 1", "no such key: x"),
         (f"{OWN}.kind", "expected a boolean value, got string"),
+        (MEMORY, r"expected a boolean value, got kubernetes\.Quantity"),
+        (f"'{'x' * 9000}'.replace('x', '{'y' * 900}') == {OWN}.kind", "cost limit exceeded"),
         (f"{OWN}.driver.compareTo(quantity('1')) == 0", "no such overload"),
     ],
 )
@@ -303,8 +312,11 @@ def test_an_expression_that_takes_too_long() -> None:
         ("1 +", "1"),
         ("gpu.driver == 'x'", "undeclared reference to 'gpu'"),
         ("(" * 50 + "true" + ")" * 50, "more than 40 parentheses"),
-        (f"cel.bind(own, {OWN}, own.size == 3)", "'cel.bind' is not supported here"),
-        (f"{OWN}.?size.orValue(0) == 3", "is not supported here"),
+        (f"cel.bind(own, {OWN}, own.size == 3)", "'cel' is not supported here"),
+        ("!" * 200 + "true", "expression recursion limit exceeded"),
+        ("device.driver" + " + 'x'" * 200 + " == ''", "expression recursion limit exceeded"),
+        ("'true'", "must evaluate to bool, not string"),
+        ("device.driver.frob()", "undeclared reference to 'frob'"),
     ],
 )
 def test_expressions_that_are_refused(expression: str, said: str) -> None:
