@@ -12,7 +12,7 @@ from providers.sim.store.celvalues import CelError, as_json
 from providers.sim.store.endpoints import shape_of
 from providers.sim.store.errors import ApiError, StoreInternalError, StorePolicyDenied
 from providers.sim.store.fields import merged
-from providers.sim.store.jsonpatch import json_patch
+from providers.sim.store.jsonpatch import StorePatchTestFailed, json_patch
 from providers.sim.store.naming import Fault
 from providers.sim.store.objects import Obj
 from providers.sim.store.podspec import required, unsupported
@@ -99,18 +99,23 @@ def mutated(
 def _passed(
     policies: Sequence[MutatingPolicy], asked: AskedWrite, obj: Obj, troubles: list[str]
 ) -> tuple[Obj, list[MutatingPolicy]]:
-    """What the policies make of an object, and those whose conditions held."""
+    """What the policies make of an object, and those whose conditions held; a mutation that fails stops no other."""
     invoked = []
     for policy in policies:
-        bound = policy.bound
+        failed = troubles if policy.bound.fails else []
+        words = f"policy '{policy.bound.name}' with binding '{policy.bound.binding}' denied request"
         try:
-            if bound.applies(bound.known(asked, obj)):
-                invoked.append(policy)
-                for kind, expression in policy.patches:
-                    obj = _patched(kind, value_of(expression, bound.known(asked, obj)), asked, obj)
+            if not policy.bound.applies(policy.bound.known(asked, obj)):
+                continue
         except PolicyFails as error:
-            if bound.fails:
-                troubles.append(f"policy '{bound.name}' with binding '{bound.binding}' denied request: {error}")
+            failed.append(f"{words}: {error}")
+            continue
+        invoked.append(policy)
+        for kind, expression in policy.patches:
+            try:
+                obj = _patched(kind, value_of(expression, policy.bound.known(asked, obj)), asked, obj)
+            except PolicyFails as error:
+                failed.append(f"{words}: {error}")
     return obj, invoked
 
 
@@ -122,6 +127,8 @@ def _patched(kind: str, value: Any, asked: AskedWrite, obj: Obj) -> Obj:
             found = merged(obj, as_json(value), shape_of(asked.resource))
         else:
             raise PolicyFails("unexpected evaluation result: no object")
+    except StorePatchTestFailed:
+        return obj
     except CelError as error:
         raise PolicyFails(str(error)) from error
     except ApiError as error:

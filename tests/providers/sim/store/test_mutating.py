@@ -373,3 +373,19 @@ def test_the_limits_of_a_namespace_are_filled_in_before_policies_and_once_more_a
     pod = store.create(store.resource("pods"), body, namespace="default")
     assert pod["metadata"]["labels"] == {"cpu": "2"}
     assert [it["resources"]["limits"] for it in pod["spec"]["containers"]] == [{"cpu": "2"}] * 2
+
+
+def test_a_mutation_that_fails_stops_no_other_one() -> None:
+    texts = ["[JSONPatch{op: 'replace', path: '/spec/nope/x', value: 1}]", added("/spec/backoffLimit", "3")]
+    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": it}} for it in texts]
+    ignoring = bound(with_policy(policy(mutations=mutations, failurePolicy="Ignore")))
+    assert job(ignoring)["spec"]["backoffLimit"] == 3
+    with pytest.raises(StoreForbidden):
+        job(bound(with_policy(policy(mutations=mutations))))
+
+
+def test_a_patch_whose_test_does_not_hold_leaves_the_object() -> None:
+    """It is no failure (`patch/json_patch.go`)."""
+    for label, expected in (("x", True), ("y", False)):
+        tested = f"[JSONPatch{{op: 'test', path: '/metadata/labels/queue', value: '{label}'}}, {SUSPEND[1:]}"
+        assert job(bound(with_policy(policy(tested))), queue="x")["spec"]["suspend"] is expected
