@@ -40,6 +40,15 @@ def _visible(sign: str) -> str:
     return sign.encode("unicode_escape").decode("ascii")
 
 
+def bracket_depth(text: str) -> int:
+    """Returns how many parentheses, brackets and braces are in one another, also within quotes: a bound for parsers."""
+    depth = most = 0
+    for sign in text:
+        depth += (sign in "([{") - (sign in ")]}")
+        most = max(most, depth)
+    return most
+
+
 def counted(number: int, noun: str) -> str:
     """Returns a number with its noun: `1 pod`, `2 pods`."""
     return f"{number} {number_of(number, noun, noun + 's')}"

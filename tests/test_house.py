@@ -1,5 +1,6 @@
 """Rules of the house that no linter knows: what is shipped, what is pinned, what may not leak in."""
 
+import ast
 import importlib.metadata
 import importlib.util
 import os
@@ -145,6 +146,46 @@ def test_everything_declared_is_pinned_with_a_hash(lock: str) -> None:
         version, _ = pins[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version, prereleases=True), f"{requirement} is locked at {version}"
     assert not [name for name, (_, hashes) in pins.items() if not hashes]
+
+
+COMPANIONS = {
+    "botocore": "boto3",
+    "httpx": "githubkit",
+    "markupsafe": "jinja2",
+    "mypy-boto3-ec2": "boto3-stubs",
+    "mypy-boto3-pricing": "boto3-stubs",
+    "mypy-boto3-sqs": "boto3-stubs",
+    "pydantic-core": "pydantic",
+    "pyjwt": "githubkit",
+    "requests": "python-gitlab",
+    "urllib3": "kubernetes",
+    "werkzeug": "moto",
+    "yarl": "aiohttp",
+}
+"""What is imported and not declared -> what is, and decides on its version: its own API hands out the other's types."""
+
+
+def test_what_is_imported_is_declared() -> None:
+    owners = importlib.metadata.packages_distributions()
+    known = {canonicalize_name(it.name) for it in declared("requirements-dev.lock")} | COMPANIONS.keys()
+    optional = PYPROJECT["project"]["optional-dependencies"]
+    known |= {canonicalize_name(Requirement(it).name) for extra in optional.values() for it in extra}
+    found: set[str] = set()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                named = [it.name for it in node.names] if isinstance(node, ast.Import) else named
+                found |= {name.partition(".")[0] for name in named}
+    foreign = found - sys.stdlib_module_names - set(PACKAGES)
+    assert {it for it in foreign if not {canonicalize_name(name) for name in owners.get(it, [it])} & known} == set()
+
+
+@pytest.mark.parametrize("name", ["cel-python", "lark"])
+def test_whose_insides_are_used_has_an_upper_bound(name: str) -> None:
+    """The evaluator of CEL mends the grammar of cel-python and walks the trees that lark makes of it."""
+    (found,) = (it for it in declared("requirements.lock") if canonicalize_name(it.name) == name)
+    assert any(it.operator in ("<", "==", "~=") for it in found.specifier)
 
 
 def test_the_two_locks_agree() -> None:

@@ -10,10 +10,15 @@ from celpy.celparser import CELParseError
 from celpy.celtypes import BoolType
 from celpy.evaluation import Activation, CELEvalError, Evaluator
 
+from model.plain_text import bracket_depth
+
 _SIZE_MOST: Final = 10_000
 """Signs or elements of a value that `+` makes."""
 _NESTED_MOST: Final = 20
 """Parentheses, brackets and braces in one another."""
+_DEEP_MOST: Final = 300
+"""Nodes of the grammar in one another, of which evaluating each takes a few frames of Python's."""
+_TEXT_MOST: Final = 10 * 1024
 
 
 class InvalidExpression(ValueError):
@@ -56,13 +61,17 @@ class Expression:
 
     def __init__(self, text: str, functions: Functions | None = None) -> None:
         """`functions` are those beside the standard ones. Errors: InvalidExpression."""
-        if _depth(text) > _NESTED_MOST:
+        if len(text) > _TEXT_MOST:
+            raise InvalidExpression(f"longer than {_TEXT_MOST} signs")
+        if bracket_depth(text) > _NESTED_MOST:
             raise InvalidExpression(f"more than {_NESTED_MOST} parentheses in one another")
         environment = Environment(runner_class=InterpretedRunner)
         try:
             self._ast = environment.compile(text)
         except CELParseError as error:
             raise InvalidExpression(" ".join(str(error).split())) from error
+        if _depth(self._ast) > _DEEP_MOST:
+            raise InvalidExpression("too many operations in one another")
         self._program = environment.program(self._ast, functions=dict(functions or {}))
 
     def holds(self, plan: Mapping[str, Any], steps: list[int]) -> tuple[bool, str]:
@@ -86,11 +95,12 @@ class Expression:
         return bool(found), ""
 
 
-def _depth(text: str) -> int:
-    depth = most = 0
-    for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
+def _depth(tree: lark.Tree[Any]) -> int:
+    most, waiting = 0, [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
         most = max(most, depth)
+        waiting += [(it, depth + 1) for it in node.children if isinstance(it, lark.Tree)]
     return most
 
 

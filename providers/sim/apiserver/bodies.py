@@ -1,10 +1,13 @@
 """Request bodies: JSON, YAML or (for some kinds) protobuf in, JSON values out."""
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Final
 
 import msgspec
 import yaml
 
+from model.plain_text import plain
 from providers.sim.apiserver import protobuf
 from providers.sim.store import StoreBadRequest, StoreUnsupportedMediaType
 
@@ -44,6 +47,27 @@ def _yaml(body: bytes) -> Any:
         return yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a subclass of the safe loader
     except (yaml.YAMLError, RecursionError) as error:
         raise StoreBadRequest(f"error converting YAML to JSON: {error}") from error
+
+
+_WARNINGS_MOST: Final = 4 * 1024
+_WARNING_MOST: Final = 256
+
+
+def warning_headers(texts: Sequence[str]) -> list[str]:
+    """The headers `Warning` for these texts, each once; if they are too long together each is cut.
+
+    A text is quoted as RFC 7234 says; a control character, for which the API server leaves the whole warning out, is
+    written out. Source: apiserver `pkg/endpoints/filters/warning.go`, apimachinery `pkg/util/net` (`NewWarningHeader`).
+    """
+    told = [plain(text) for text in dict.fromkeys(texts) if text]
+    if sum(map(len, told)) > _WARNINGS_MOST:
+        cut = [text[:_WARNING_MOST] for text in told]
+        told = [
+            text
+            for text, before in zip(cut, accumulate(map(len, cut), initial=0), strict=False)
+            if before < _WARNINGS_MOST
+        ]
+    return ['299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in told]
 
 
 class _JsonLoader(yaml.CSafeLoader):

@@ -18,6 +18,7 @@ from providers.sim.store.published import (
     definitions,
     resolved,
     validator,
+    without_nothing,
 )
 from providers.sim.store.schema import unknown_fields
 
@@ -63,7 +64,7 @@ class FieldCheck:
             unknown += [f'unknown field "{path}"' for path in unknown_fields(obj, resource.schema)]
         elif name:
             if not raw or any(mark in raw for mark in _NOTHING):
-                obj = _without_nothing(obj, {"$ref": f"#/$defs/{name}"})
+                obj = without_nothing(obj, name)
             compiled = validator(name)
             if not compiled.is_valid(obj):
                 obj, found = _known_part(obj, list(compiled.iter_errors(obj)), resource.kind)
@@ -204,38 +205,6 @@ def _go_type(schema: Any) -> str:
         case _:
             reference = schema.get("$ref", "") if isinstance(schema, dict) else ""
             return f"v1.{reference.rpartition('.')[2]}" if reference else "v1.Object"
-
-
-def _without_nothing(value: Any, schema: Any) -> Any:
-    """As Go decodes and encodes it: null is nothing, an empty text where a map has texts; empty collections go."""
-    body = resolved(schema) if isinstance(schema, dict) else {}
-    if isinstance(value, list):
-        items = body.get("items")
-        return [_without_nothing(item, items) if isinstance(item, dict | list) else item for item in value]
-    if not isinstance(value, dict):
-        return value
-    known, extra = body.get("properties") or {}, body.get("additionalProperties")
-    texts = isinstance(extra, dict) and extra.get("type") == "string"
-    if not known and not isinstance(extra, dict):
-        return value
-    kept: dict[str, Any] = {}
-    for key, below in value.items():
-        if below is None:
-            if texts and key not in known:
-                kept[key] = ""
-        elif not isinstance(below, dict | list):
-            kept[key] = below
-        elif below or not _is_left_out(key, below, body):
-            kept[key] = _without_nothing(below, known.get(key, extra))
-    return kept
-
-
-def _is_left_out(field_name: str, value: Any, body: Any) -> bool:
-    """Whether Go leaves an empty list or map of this field out (`omitempty`): those that are not required."""
-    if value not in ({}, []) or field_name in (body.get("required") or ()):
-        return False
-    declared = (body.get("properties") or {}).get(field_name) or {}
-    return declared.get("type") == "array" or isinstance(declared.get("additionalProperties"), dict)
 
 
 class _Members(dict[str, Any]):

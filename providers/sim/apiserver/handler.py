@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 from providers.clock import Clock
 from providers.sim.apiserver import discovery, openapi
 from providers.sim.apiserver.access import Access
-from providers.sim.apiserver.bodies import decoded
+from providers.sim.apiserver.bodies import decoded, warning_headers
 from providers.sim.apiserver.faults import (
     Compact,
     CutWatch,
@@ -162,8 +162,8 @@ class Handler:
         with collected_warnings() as told:
             outcome = perform(self._store, self._clock, call)
         response = _json(self._encoded(resource, outcome.obj, request), outcome.code)
-        for warning in (*outcome.warnings, *told):
-            response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
+        for warning in warning_headers([*outcome.warnings, *told]):
+            response.headers.add("Warning", warning)
         return response
 
     def _encoded(self, resource: Resource, obj: dict[str, Any], request: web.BaseRequest) -> bytes:

@@ -251,6 +251,7 @@ def _evict(store: Store, _: Clock, call: Call) -> VerbAnswer:
         uid=conditions.get("uid"),
         resource_version=conditions.get("resourceVersion"),
         dry_run=bool(asked),
+        eviction=body,
     )
     return _DONE
 

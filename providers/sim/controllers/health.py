@@ -23,10 +23,11 @@ class NodeState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeFault:
-    """A state and the instant it began (UTC epoch seconds)."""
+    """A state, the instant it began (UTC epoch seconds) and what the kubelet says of it."""
 
     health: NodeState
     since: float
+    why: str = ""
 
 
 class NodeHealth:
@@ -65,9 +66,14 @@ class NodeHealth:
         """The node is cut off: its containers run on and nobody hears of it."""
         self._set(node, NodeState.SILENT)
 
-    def make_unready(self, node: str) -> None:
+    def make_unready(self, node: str, why: str = "container runtime is down") -> None:
         """The kubelet says it is not ready."""
-        self._set(node, NodeState.UNREADY)
+        self._set(node, NodeState.UNREADY, why)
+
+    def why(self, node: str) -> str:
+        """Why the kubelet says that it is not ready."""
+        fault = self._faults.get(node)
+        return "" if fault is None else fault.why
 
     def heal(self, node: str) -> None:
         """The node is back; what died on it stays dead."""
@@ -82,15 +88,15 @@ class NodeHealth:
         """Something else has happened to a node that the controllers of nodes cannot see in the store."""
         self._changed()
 
-    def _set(self, node: str, health: NodeState) -> None:
+    def _set(self, node: str, health: NodeState, why: str = "") -> None:
         old = self._faults.get(node)
-        if old is not None and old.health is health:
+        if old is not None and (old.health, old.why) == (health, why):
             return
-        if health is NodeState.DEAD:
+        if health is NodeState.DEAD and (old is None or old.health is not health):
             self._deaths[node] = self.deaths(node) + 1
         silent_already = old is not None and not old.health.reports and not health.reports
         since = old.since if old is not None and silent_already else self._clock.now()
-        self._faults[node] = NodeFault(health, since)
+        self._faults[node] = NodeFault(health, since, why)
         self._changed()
 
     def _changed(self) -> None:

@@ -66,7 +66,7 @@ class Heartbeats(NodeReconciler):
             conditions = with_condition(conditions, now, kind, "False", reason, message)
         reason, message = ("KubeletReady", "kubelet is posting ready status")
         if ready == "False":
-            reason, message = ("KubeletNotReady", "container runtime is down")
+            reason, message = ("KubeletNotReady", self._health.why(node["metadata"]["name"]))
         conditions = with_condition(conditions, now, "Ready", ready, reason, message)
         beat = stamp(now)
         reported = [{**c, "lastHeartbeatTime": beat} if c["type"] in (*_PRESSURES, "Ready") else c for c in conditions]

@@ -19,6 +19,8 @@ from providers.sim.store import ApiError, StoreAlreadyExists, StoreConflict, Sto
 _log = structlog.get_logger(__name__)
 _PROVIDER = "aws:///"
 _ZONE: Final = "topology.kubernetes.io/zone"
+_RETRY_S: Final = 10.0
+"""From what the API server refuses to the next attempt; a kubelet waits up to seven seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,9 @@ class RegistrationOptions:
 class Registration:
     """Looks at all machines once a poll; each registers once, as a kubelet does: a node deleted under it stays away.
 
-    `refused` says for each machine that never joins because of its user data, why. `told`: the kernel steps it whenever
+    `refused` says for each machine that never joins because of its user data, why, and `waiting` for each of which the
+    API server refuses an object, what it says: it is asked again, its node is not ready until then, and the others go
+    on (kubelet `initializeCSINodeWithNode`). `told`: the kernel steps it whenever
     the machines change, so that it need not be woken for polls that would find nothing new.
     """
 
@@ -71,6 +75,8 @@ class Registration:
         self._next_poll = float("-inf")
         self._wake = float("inf")
         self.refused: dict[str, str] = {}
+        self.waiting: dict[str, str] = {}
+        self._asked_again_at: dict[str, float] = {}
 
     def step(self, now: float) -> float | None:
         """Register and remove what is due; what is new is looked at once a poll."""
@@ -101,6 +107,9 @@ class Registration:
         wakes += [self._check(node, machines, now) for node in self._nodes]
         for forgotten in [instance for instance in self._registered if instance not in machines]:
             del self._registered[forgotten]
+        if self.waiting:
+            there = {*machines, *(node["spec"].get("providerID", "").rpartition("/")[2] for node in self._nodes)}
+            self.waiting = {instance: told for instance, told in self.waiting.items() if instance in there}
         return min(wakes, default=float("inf"))
 
     # Up
@@ -111,27 +120,45 @@ class Registration:
         delay_s = self._options.boot_delay_s(machine)
         if delay_s is None:
             return float("inf")
-        if now < machine.launched_at + delay_s:
-            return machine.launched_at + delay_s
+        due = max(machine.launched_at + delay_s, self._asked_again_at.get(machine.instance_id, 0.0))
+        if now < due:
+            return due
         try:
             self._register(machine, kubelet_arguments(machine.user_data), now)
         except InvalidUserData as error:
             self.refused[machine.instance_id] = str(error)
             _log.warning("machine never joins", instance=machine.instance_id, reason=str(error))
+        except ApiError as error:
+            return self._waits(machine.instance_id, _node_name(machine), error, now)
+        self._waits_no_longer(machine.instance_id, _node_name(machine))
         return float("inf")
+
+    def _waits(self, instance: str, node: str, error: ApiError, now: float) -> float:
+        """Note what the API server refuses of a machine; returns when it is asked again."""
+        if self.waiting.get(instance) != error.message:
+            self.waiting[instance] = error.message
+            _log.warning("machine waits", instance=instance, reason=error.message)
+        if self._health.of(node).reports:
+            self._health.make_unready(node, f"the API server refuses an object of the node: {error.message}")
+        self._asked_again_at[instance] = now + _RETRY_S
+        return now + _RETRY_S
+
+    def _waits_no_longer(self, instance: str, node: str) -> None:
+        self._asked_again_at.pop(instance, None)
+        if self.waiting.pop(instance, None) is not None and self._health.of(node).reports:
+            self._health.heal(node)
 
     def _register(self, machine: SimulatedMachine, arguments: KubeletArguments, now: float) -> None:
         shape = self._shape_of(machine.instance_type)
         if shape is None:
             raise InvalidUserData(f"nobody knows the shape of {machine.instance_type}")
         node = new_node(machine, shape, arguments, self._options.extra_labels(machine), now)
-        self._health.heal(node["metadata"]["name"])
+        if machine.instance_id not in self.waiting:
+            self._health.heal(node["metadata"]["name"])
         try:
             self._nodes.create(node)
         except StoreAlreadyExists:
             self._adopt(node)
-        except ApiError as error:
-            raise InvalidUserData(f"the API server refuses the node: {error.message}") from error
         self._tell_drivers(node, machine.instance_id, shape.attach_limits)
         self._registered[machine.instance_id] = node["metadata"]["name"]
 
@@ -171,17 +198,24 @@ class Registration:
             return float("inf")
         self._health.fail_node(name)
         try:
-            self._say_stopped(node, now)
-            if machine is not None and machine.state == "shutting-down":
-                return float("inf")
-            due = self._gone_at.setdefault(instance, now) + self._options.node_gc_delay_s
-            if now < due:
-                return due
-            self._nodes.delete(node)
-            self._health.heal(name)
-            self._gone_at.pop(instance, None)
+            return self._leave(node, instance, now, ends=machine is not None and machine.state == "shutting-down")
         except (StoreConflict, StoreNotFound):
             return now + self._options.poll_s
+        except ApiError as error:
+            return self._waits(instance, name, error, now)
+
+    def _leave(self, node: Obj, instance: str, now: float, *, ends: bool) -> float:
+        """Say that a node has stopped, and delete it when its machine has been gone long enough."""
+        self._say_stopped(node, now)
+        if ends:
+            return float("inf")
+        due = self._gone_at.setdefault(instance, now) + self._options.node_gc_delay_s
+        if now < due:
+            return due
+        self._nodes.delete(node)
+        self._health.heal(node["metadata"]["name"])
+        self._gone_at.pop(instance, None)
+        self._waits_no_longer(instance, node["metadata"]["name"])
         return float("inf")
 
     def _say_stopped(self, node: Obj, now: float) -> None:
@@ -201,7 +235,7 @@ def new_node(
     now: float,
 ) -> Obj:
     """The node a kubelet registers: labels, taints and resources, not ready, and no device plugin yet."""
-    name = machine.private_dns or f"{machine.instance_id}.compute.internal"
+    name = _node_name(machine)
     labels = {
         **arguments.labels,
         **shape.labels,
@@ -237,6 +271,10 @@ def new_node(
             "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalDNS", "address": name}],
         },
     }
+
+
+def _node_name(machine: SimulatedMachine) -> str:
+    return machine.private_dns or f"{machine.instance_id}.compute.internal"
 
 
 def csi_node(node: Obj, instance_id: str, limits: Mapping[str, int]) -> Obj:

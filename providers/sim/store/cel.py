@@ -10,26 +10,47 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from providers.sim.store.celfunctions import FUNCTIONS, METHODS, NAMESPACED, UNSUPPORTED
-from providers.sim.store.celgrammar import InvalidCel, Tree, dotted, identifier, innermost, literal_value, parsed, where
+from providers.sim.store.celfunctions import COSTS, FUNCTIONS, METHODS, NAMESPACED, UNSUPPORTED
+from providers.sim.store.celgrammar import (
+    InvalidCel,
+    Tree,
+    chained,
+    dotted,
+    identifier,
+    innermost,
+    literal_value,
+    parsed,
+    smallest,
+    where,
+)
 from providers.sim.store.celloops import LOOPS
 from providers.sim.store.celvalues import (
+    BoolKey,
+    CelBudget,
     CelError,
     CelType,
-    OptionalValue,
+    CostExceeded,
     arithmetic,
+    at_index,
     comparison,
     holds,
-    item,
+    key_of,
+    keys_of,
     negative,
+    perhaps,
     same,
+    selected_field,
+    size_of,
     type_name,
 )
 
 Env = dict[str, Any]
-"""Name -> value; under `""` how many steps the loops may still take."""
+"""Name -> value; under `""` the CelBudget of the evaluation."""
 Eval = Callable[[Env], Any]
 _STEPS_MOST: Final = 100_000
+"""A tenth of what the API server allows, which computes faster."""
+TOO_COSTLY: Final = "operation cancelled: actual cost limit exceeded"
+"""What is said of an expression whose budget is spent."""
 _TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
 _REQUEST: Final = frozenset(
     {"kind", "resource", "subResource", "requestKind", "requestResource", "requestSubResource"}
@@ -62,11 +83,23 @@ class CelExpression:
         self.variables = frozenset(compiler.composed)
 
     def value(self, known: Mapping[str, Any]) -> Any:
-        """Its value, as JSON where it is something of JSON. Errors: CelError."""
+        """Its value, as JSON where it is something of JSON. Errors: CelError.
+
+        `known` may have a CelBudget under `""`, which all that are given it share.
+        """
+        shared: CelBudget | None = known.get("")
+        allowed = _STEPS_MOST if shared is None else max(0, min(_STEPS_MOST, shared.left))
+        budget = CelBudget(allowed)
         try:
-            return self._value({**known, "": [_STEPS_MOST]})
-        except RecursionError as error:
-            raise CelError("operation cancelled: actual cost limit exceeded") from error
+            found = self._value({**known, "": budget})
+            if isinstance(found, list | dict):
+                budget.spend(size_of(found, budget.left))
+        except (CostExceeded, RecursionError) as error:
+            raise CelError(TOO_COSTLY) from error
+        finally:
+            if shared is not None:
+                shared.left -= allowed - max(budget.left, 0)
+        return found
 
 
 @lru_cache(maxsize=2048)
@@ -109,6 +142,7 @@ class _Compiler:
         condition, then, otherwise = self._all(tree.children)
 
         def chosen(env: Env) -> Any:
+            env[""].spend(1)
             decided = condition(env)
             if not isinstance(decided, bool):
                 raise CelError("no such overload")
@@ -118,11 +152,11 @@ class _Compiler:
 
     def conditionalor(self, tree: Tree) -> Eval:
         """`||`."""
-        return _logical(*self._all(tree.children), decisive=True)
+        return _logical(self._all(chained(tree)), decisive=True)
 
     def conditionaland(self, tree: Tree) -> Eval:
         """`&&`."""
-        return _logical(*self._all(tree.children), decisive=False)
+        return _logical(self._all(chained(tree)), decisive=False)
 
     def relation(self, tree: Tree) -> Eval:
         """An operator with a left and a right side."""
@@ -132,6 +166,8 @@ class _Compiler:
     def unary(self, tree: Tree) -> Eval:
         """`!` and `-`."""
         sign, operand = tree.children
+        if sign.data == "unary_neg" and smallest(innermost(operand)):
+            return lambda _env: -(2**63)
         return _applied(_inverse if sign.data == "unary_not" else negative, [self.of(operand)])
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -140,21 +176,26 @@ class _Compiler:
         """`a.b`."""
         self._note_field(tree)
         holder, field = self.of(tree.children[0]), str(tree.children[1])
-        return lambda env: _selected(holder(env), field)
+
+        def selected(env: Env) -> Any:
+            env[""].spend(1)
+            return selected_field(holder(env), field)
+
+        return selected
 
     def member_may_dot(self, tree: Tree) -> Eval:
         """`a.?b`."""
         self._note_field(tree)
         holder, field = self.of(tree.children[0]), str(tree.children[1])
-        return lambda env: _perhaps(holder(env), field)
+        return lambda env: perhaps(holder(env), field)
 
     def member_index(self, tree: Tree) -> Eval:
         """`a[b]`."""
-        return _applied(_at, self._all(tree.children))
+        return _applied(at_index, self._all(tree.children), cost=lambda *_: 1)
 
     def member_may_index(self, tree: Tree) -> Eval:
         """`a[?b]`."""
-        return _applied(_perhaps, self._all(tree.children))
+        return _applied(perhaps, self._all(tree.children), cost=lambda *_: 1)
 
     def member_object(self, tree: Tree) -> Eval:
         """`JSONPatch{op: "add"}`."""
@@ -193,16 +234,15 @@ class _Compiler:
             found = items(env)
             if not isinstance(found, list | dict):
                 raise CelError("no such overload")
-            inner, steps = {**env}, env[""]
+            inner, spend = {**env}, env[""].spend
 
             def asked(body: Eval, it: Any) -> Any:
-                steps[0] -= 1
-                if steps[0] < 0:
-                    raise CelError("operation cancelled: actual cost limit exceeded")
+                spend(1)
                 inner[variable] = it
                 return body(inner)
 
-            return looped(found, [partial(asked, body) for body in bodies])
+            items_ = keys_of(found) if isinstance(found, dict) else found
+            return looped(items_, [partial(asked, body) for body in bodies])
 
         return value
 
@@ -222,7 +262,7 @@ class _Compiler:
             raise InvalidCel(where(tree, "invalid argument to has() macro"))
         self._note_field(field)
         holder, name = self.of(field.children[0]), str(field.children[1])
-        return lambda env: bool(_perhaps(holder(env), name).held)
+        return lambda env: bool(perhaps(holder(env), name).held)
 
     def ident(self, tree: Tree) -> Eval:
         """A variable, or the name of a type."""
@@ -249,7 +289,12 @@ class _Compiler:
     def list_lit(self, tree: Tree) -> Eval:
         """`[a, b]`."""
         items = self._all(tree.children[0].children if tree.children else [])
-        return lambda env: [it(env) for it in items]
+
+        def made(env: Env) -> list[Any]:
+            env[""].spend(len(items))
+            return [it(env) for it in items]
+
+        return made
 
     def map_lit(self, tree: Tree) -> Eval:
         """`{a: b}`."""
@@ -257,10 +302,11 @@ class _Compiler:
         pairs = list(zip(parts[::2], parts[1::2], strict=True))
 
         def made(env: Env) -> Any:
+            env[""].spend(len(pairs))
             found: dict[Any, Any] = {}
             for key, value in pairs:
-                named = key(env)
-                if not isinstance(named, str | int):
+                named = key_of(key(env))
+                if not isinstance(named, str | int | BoolKey):
                     raise CelError("unsupported key type")
                 if named in found:
                     raise CelError(f"Failed with repeated key: {named}")
@@ -321,10 +367,14 @@ def _unknown(name: str) -> str:
     )
 
 
-def _applied(function: Callable[..., Any], operands: list[Eval]) -> Eval:
+def _applied(function: Callable[..., Any], operands: list[Eval], cost: Callable[..., int] | None = None) -> Eval:
+    cost = cost or COSTS.get(function, _read)
+
     def value(env: Env) -> Any:
         given = [it(env) for it in operands]
+        budget = env[""]
         try:
+            budget.spend(cost(budget.left, *given))
             return function(*given)
         except (TypeError, AttributeError):
             raise CelError("no such overload") from None
@@ -336,12 +386,21 @@ def _applied(function: Callable[..., Any], operands: list[Eval]) -> Eval:
     return value
 
 
-def _logical(left: Eval, right: Eval, *, decisive: bool) -> Eval:
+_BY_VALUE: Final = frozenset({int, float, bool, type(None)})
+
+
+def _read(most: int, *given: Any) -> int:
+    """What it costs to read arguments."""
+    return sum(1 if type(it) in _BY_VALUE else size_of(it, most) for it in given)
+
+
+def _logical(sides: list[Eval], *, decisive: bool) -> Eval:
     """One side may decide, whatever is wrong with the other."""
 
     def value(env: Env) -> bool:
         trouble: CelError | None = None
-        for side in (left, right):
+        for side in sides:
+            env[""].spend(1)
             try:
                 found = side(env)
             except CelError as error:
@@ -362,42 +421,3 @@ def _inverse(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(value)
     return not value
-
-
-def _selected(held: Any, field: str) -> Any:
-    if isinstance(held, dict):
-        if field in held:
-            return held[field]
-        if (escaped := _unescaped(field)) in held:
-            return held[escaped]
-        raise CelError(f"no such key: {field}")
-    if isinstance(held, OptionalValue):
-        return _perhaps(held, field)
-    raise CelError("no such overload")
-
-
-def _at(held: Any, at: Any) -> Any:
-    return _perhaps(held, at) if isinstance(held, OptionalValue) else item(held, at)
-
-
-def _perhaps(held: Any, at: Any) -> OptionalValue:
-    """A field or an element, if there. Errors: CelError, TypeError."""
-    if isinstance(held, OptionalValue):
-        return _perhaps(held.held[0], at) if held.held else held
-    if isinstance(held, dict):
-        at = at if at in held or not isinstance(at, str) else _unescaped(at)
-        return OptionalValue((held[at],)) if at in held else OptionalValue()
-    if isinstance(held, list) and isinstance(at, int):
-        return OptionalValue((held[at],)) if 0 <= at < len(held) else OptionalValue()
-    raise CelError("no such overload")
-
-
-def _unescaped(field: str) -> str:
-    """A field that CEL could not name otherwise (`x__dash__y`). Source: apiserver `pkg/cel/escaping.go`."""
-    if "__" not in field:
-        return field
-    if field.startswith("__") and field.endswith("__") and field[2:-2].isalpha():
-        return field[2:-2]
-    for escape, sign in (("__dot__", "."), ("__dash__", "-"), ("__slash__", "/"), ("__underscores__", "__")):
-        field = field.replace(escape, sign)
-    return field

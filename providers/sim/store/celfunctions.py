@@ -5,16 +5,36 @@ quantities, versions, optionals and the keys of JSON patches. Source: apiserver 
 `pkg/cel/library`, cel-go `ext/strings.go`.
 """
 
+import math
+import operator
+import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]
-from celpy.celtypes import BytesType, DoubleType, DurationType, IntType, TimestampType, UintType
+from celpy.celtypes import BytesType, DurationType, IntType, TimestampType, UintType
 from celpy.evaluation import base_functions
 
-from providers.sim.store.celvalues import CelError, CelType, OptionalValue, comparison, holds, number, same, type_name
-from providers.sim.store.devicecel import KUBERNETES_VALUES
+from providers.sim.store.celkubernetes import KUBERNETES_VALUES
+from providers.sim.store.celvalues import (
+    CelError,
+    CelType,
+    OptionalValue,
+    arithmetic,
+    comparison,
+    int64,
+    mark,
+    number,
+    same,
+    size_of,
+    time_of,
+    time_text,
+    type_name,
+    uint64,
+)
 
 Function = Callable[..., Any]
 
@@ -29,24 +49,79 @@ def _string(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+        return _float_text(value)
     if isinstance(value, BytesType):
         return bytes(value).decode()
-    if not isinstance(value, str | int | TimestampType | DurationType):
+    if isinstance(value, TimestampType | DurationType):
+        return time_text(value)
+    if not isinstance(value, str | int):
         raise TypeError(value)
-    return str(int(value)) if isinstance(value, int) else str(value)
+    return str(int(value)) if isinstance(value, int) else value
+
+
+def _float_text(value: float) -> str:
+    """As Go formats it (`strconv.FormatFloat` with `g` and as few digits as tell it)."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    found = Decimal(repr(value)).normalize()
+    exponent = found.adjusted() if found else 0
+    if -4 <= exponent < _PLAIN_BELOW:
+        return f"{found:f}"
+    mantissa = f"{found.scaleb(-exponent):f}"
+    return f"{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent):02}"
+
+
+_PLAIN_BELOW: Final = 6
 
 
 def _int(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float | str | TimestampType):
+    if isinstance(value, TimestampType):
+        return int64(int(IntType(value)))
+    return int64(_whole(value, math.nextafter(-(2.0**63), 0), _SIGNED))
+
+
+def _uint(value: Any) -> Any:
+    return uint64(_whole(value, 0.0, _UNSIGNED))
+
+
+def _whole(value: Any, least: float, form: re.Pattern[str]) -> int:
+    if isinstance(value, float):
+        if not least <= value < 2.0**64:
+            raise CelError("integer overflow")
+        return int(value)
+    if isinstance(value, str) and not form.fullmatch(value):
+        raise CelError(f"type conversion error: invalid literal '{value[:64]}'")
+    if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(value)
-    return int(IntType(value))
+    return int(value)
 
 
 def _double(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError(value)
-    return float(DoubleType(value))
+    if isinstance(value, str) and not _FLOAT.fullmatch(value):
+        raise CelError(f"type conversion error: invalid literal '{value[:64]}'")
+    found = float(value)
+    if isinstance(value, str) and math.isinf(found) and "i" not in value.lower():
+        raise CelError("type conversion error: value out of range")
+    return found
+
+
+_SIGNED: Final = re.compile(r"[+-]?[0-9]{1,64}")
+_UNSIGNED: Final = re.compile(r"[0-9]{1,64}")
+_FLOAT: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+
+
+def _timestamp(value: Any) -> Any:
+    if isinstance(value, TimestampType):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool | UintType):
+        return TimestampType(datetime.fromtimestamp(value, UTC))
+    return TimestampType(value)
+
+
+def _duration(value: Any) -> Any:
+    return value if isinstance(value, DurationType) else time_of(DurationType(value))
 
 
 def _bool(value: Any) -> bool:
@@ -113,6 +188,7 @@ def _listed(function: Function) -> Function:
     return called
 
 
+_ADDED: Final = arithmetic(operator.add)
 _LESS: Final = comparison(lambda a, b: a < b)
 
 
@@ -126,12 +202,12 @@ def _chosen(items: list[Any], better: Callable[[Any, Any], bool], name: str) -> 
 
 
 def _sum(items: list[Any]) -> Any:
-    total: Any = DurationType("0s") if items and isinstance(items[0], DurationType) else 0
-    for it in items:
-        if isinstance(it, bool) or not isinstance(it, int | float | DurationType):
-            raise TypeError(it)
-        total = it if total == 0 and not isinstance(it, DurationType) else total + it
-    return total if isinstance(total, DurationType) else number(total)
+    total: Any = items[0] if items else 0
+    if isinstance(total, bool) or not isinstance(total, int | float | DurationType):
+        raise TypeError(total)
+    for it in items[1:]:
+        total = _ADDED(total, it)
+    return total
 
 
 def _matches(text: str, pattern: str) -> bool:
@@ -176,6 +252,23 @@ def _any_of(**by_type: Function) -> Function:
     return called
 
 
+def _sets(decided: Callable[[set[Any], set[Any]], bool]) -> Function:
+    def called(items: Any, other: Any) -> bool:
+        if not isinstance(items, list) or not isinstance(other, list):
+            raise TypeError(items)
+        return decided(set(map(mark, items)), set(map(mark, other)))
+
+    return called
+
+
+def _replace(text: str, old: str, new: str, most: int = -1) -> str:
+    return text.replace(old, new, most)
+
+
+def _join(items: list[Any], separator: str = "") -> str:
+    return separator.join(items)
+
+
 _PARTS: Final = (
     *("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear"),
     *("getHours", "getMinutes", "getSeconds", "getMilliseconds"),
@@ -187,7 +280,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "bool": _bool,
     "bytes": lambda text: BytesType(text.encode()),
     "double": _double,
-    "duration": DurationType,
+    "duration": _duration,
     "dyn": lambda value: value,
     "int": _int,
     "isQuantity": KUBERNETES_VALUES["isQuantity"],
@@ -195,9 +288,9 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "quantity": KUBERNETES_VALUES["quantity"],
     "semver": KUBERNETES_VALUES["semver"],
     "string": _string,
-    "timestamp": lambda text: text if isinstance(text, TimestampType) else TimestampType(text),
+    "timestamp": _timestamp,
     "type": lambda value: CelType(type_name(value)),
-    "uint": UintType,
+    "uint": _uint,
 }
 """Name -> what computes a function."""
 
@@ -215,14 +308,14 @@ METHODS: Final[Mapping[str, Function]] = {
     "hasValue": lambda held: bool(held.held),
     "indexOf": _any_of(text=_texts(_index_of), items=_listed(_index_of)),
     "isSorted": _listed(lambda items: not any(_LESS(b, a) for a, b in pairwise(items))),
-    "join": _listed(lambda items, separator="": separator.join(items)),
+    "join": _listed(_join),
     "lastIndexOf": _any_of(text=_texts(_last_index_of), items=_listed(_last_index_of)),
     "lowerAscii": _texts(lambda text: "".join(it.lower() if it.isascii() else it for it in text)),
     "max": _listed(lambda items: _chosen(items, lambda a, b: _LESS(b, a), "max")),
     "min": _listed(lambda items: _chosen(items, _LESS, "min")),
     "or": lambda held, other: held if held.held else other,
     "orValue": _or_value,
-    "replace": _texts(lambda text, old, new, most=-1: text.replace(old, new, most)),
+    "replace": _texts(_replace),
     "split": _texts(_split),
     "startsWith": _texts(lambda text, start: text.startswith(start)),
     "substring": _texts(_substring),
@@ -241,12 +334,31 @@ NAMESPACED: Final[Mapping[str, Mapping[str, Function]]] = {
         "ofNonZeroValue": lambda value: OptionalValue((value,)) if value else OptionalValue(),
     },
     "sets": {
-        "contains": _listed(lambda items, part: all(holds(it, items) for it in part)),
-        "equivalent": _listed(lambda a, b: all(holds(it, a) for it in b) and all(holds(it, b) for it in a)),
-        "intersects": _listed(lambda a, b: any(holds(it, a) for it in b)),
+        "contains": _sets(lambda items, part: part <= items),
+        "equivalent": _sets(lambda a, b: a == b),
+        "intersects": _sets(lambda a, b: bool(a & b)),
     },
 }
 """Library -> name -> what computes a function that is called as `library.name(...)`."""
+
+
+def _length_replaced(most: int, text: Any, old: Any, new: Any, times: int = -1) -> int:
+    """What the result is long, which may be much more than what is read."""
+    count: int = text.count(old)
+    return size_of(text, most) + (count if times < 0 else min(times, count)) * len(new) // 10
+
+
+COSTS: Final[Mapping[Function, Callable[..., int]]] = {
+    METHODS["replace"]: _length_replaced,
+    METHODS["join"]: lambda most, items, separator="": size_of(items, most) + len(items) * len(separator) // 10,
+    METHODS["matches"]: lambda most, text, pattern: size_of(text, most) * (len(pattern) // 4 + 1),
+    METHODS["find"]: lambda most, text, pattern: size_of(text, most) * (len(pattern) // 4 + 1),
+    METHODS["findAll"]: lambda most, text, pattern, *_: size_of(text, most) * (len(pattern) // 4 + 1),
+    **{it: lambda most, a, b: size_of(a, most) * len(b) + size_of(b, most) for it in NAMESPACED["sets"].values()},
+    **dict.fromkeys((_size, METHODS["orValue"], METHODS["or"], METHODS["value"], METHODS["hasValue"]), lambda *_: 1),
+    **dict.fromkeys((FUNCTIONS["dyn"], FUNCTIONS["type"], *NAMESPACED["optional"].values()), lambda *_: 1),
+}
+"""Function -> what it costs, of at `most` that many steps; others cost what reading their arguments does."""
 
 UNSUPPORTED: Final = frozenset(
     {

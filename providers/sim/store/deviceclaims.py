@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from providers.sim.store.devicecel import EXPRESSION_BYTES, InvalidDeviceSelector, device_expression
 from providers.sim.store.errors import cause
-from providers.sim.store.naming import Fault, dns_label, dns_subdomain, invalid_value
+from providers.sim.store.naming import Fault, dns_label, dns_subdomain, invalid_value, label_value, qualified_name
 from providers.sim.store.objects import Obj
 from providers.sim.store.podspec import duplicate, required, unsupported
 
@@ -180,9 +180,13 @@ def _toleration(toleration: Obj, path: str) -> Iterator[Fault]:
         yield unsupported(f"{path}.operator", operator, ("Equal", "Exists"))
     elif operator == "Equal" and not toleration.get("key"):
         yield required(f"{path}.key")
-    elif operator == "Exists" and toleration.get("value"):
+    elif toleration.get("key"):
+        yield from invalid_value(f"{path}.key", toleration["key"], qualified_name(toleration["key"]))
+    if operator == "Exists" and toleration.get("value"):
         text = "must be empty for operator `Exists`"
         yield cause(f"{path}.value", f'Invalid value: "{toleration["value"]}": {text}')
+    elif operator == "Equal" and toleration.get("value"):
+        yield from invalid_value(f"{path}.value", toleration["value"], label_value(toleration["value"]))
     if effect and effect not in ("NoExecute", "NoSchedule"):
         yield unsupported(f"{path}.effect", effect, ("NoExecute", "NoSchedule"))
 

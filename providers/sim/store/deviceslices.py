@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from providers.sim.store.devicecel import QuantityValue, SemanticVersion
+from providers.sim.store.celkubernetes import QuantityValue, SemanticVersion
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault, dns_label, dns_subdomain, invalid_value
 from providers.sim.store.objects import Obj
-from providers.sim.store.podspec import duplicate, required, unsupported
+from providers.sim.store.podspec import duplicate, required, taint_faults
 
 TAINT_RULES: Final = "devicetaintrules.resource.k8s.io"
 DEVICES_MOST: Final = 128
@@ -98,7 +98,7 @@ def _device(device: Obj, path: str) -> Iterator[Fault]:
         yield from _qualified(name, here)
         yield from _quantity(held.get("value"), f"{here}.value")
     for i, taint in enumerate(device.get("taints") or ()):
-        yield from _taint(taint, f"{path}.taints[{i}]")
+        yield from taint_faults(taint, f"{path}.taints[{i}]", _EFFECTS)
     for i, consumed in enumerate(device.get("consumesCounters") or ()):
         here = f"{path}.consumesCounters[{i}]"
         if not consumed.get("counterSet"):
@@ -106,17 +106,10 @@ def _device(device: Obj, path: str) -> Iterator[Fault]:
         yield from _counters(consumed, here)
 
 
-def _taint(taint: Obj, path: str) -> Iterator[Fault]:
-    if not taint.get("key"):
-        yield required(f"{path}.key")
-    if taint.get("effect") not in _EFFECTS:
-        yield unsupported(f"{path}.effect", taint.get("effect") or "", _EFFECTS)
-
-
 def taint_rule_faults(new: Obj, _old: Obj | None) -> Iterator[Fault]:
     """What is wrong with a DeviceTaintRule."""
     spec = new.get("spec") or {}
-    yield from _taint(spec.get("taint") or {}, "spec.taint")
+    yield from taint_faults(spec.get("taint") or {}, "spec.taint", _EFFECTS)
     where = spec.get("deviceSelector") or {}
     if where.get("driver") is not None:
         yield from invalid_value("spec.deviceSelector.driver", where["driver"], dns_subdomain(where["driver"]))

@@ -13,6 +13,12 @@ _UNOBSERVED_S = 10  # only a budget that nobody has counted says when to come ba
 _REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
+def eviction_of(name: str, namespace: str, said: Obj) -> Obj:
+    """The Eviction of a pod, as admission sees it."""
+    meta = {**(said.get("metadata") or {}), "name": name, "namespace": namespace}
+    return {**said, "apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+
+
 def spent_budget(pod: Obj, budgets: list[Obj], now: str) -> Obj | None:
     """The budget with this eviction booked, or None when none has to be.
 

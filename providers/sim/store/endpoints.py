@@ -1,5 +1,6 @@
 """What each endpoint of an object may write, the preconditions it checks and the words of its refusals."""
 
+from collections.abc import Callable
 from typing import Any
 
 from providers.sim.store.errors import (
@@ -13,13 +14,58 @@ from providers.sim.store.errors import (
     cause,
 )
 from providers.sim.store.listkeys import MergeShape, named_shape
-from providers.sim.store.objects import Obj, invalid, kept_metadata, ordered
+from providers.sim.store.objects import (
+    Obj,
+    checked_namespace,
+    checked_type,
+    invalid,
+    kept_metadata,
+    metadata_faults,
+    name_faults,
+    new_metadata,
+    ordered,
+)
 from providers.sim.store.podupdate import resized_pod
 from providers.sim.store.published import definition_of, published_shape
 from providers.sim.store.registry import Resource
 
+# Kinds whose status may be given at creation.
+_STATUS_ON_CREATE = frozenset({"nodes", "namespaces"})
 # Kinds whose status endpoint also writes labels and annotations.
 _STATUS_WRITES_METADATA = frozenset({"nodes", "pods"})
+
+
+def fresh_view(resource: Resource, new: Obj, name: str, namespace: str, *, uid: Callable[[], str], now: str) -> Obj:
+    """The object that a creation makes of `new`. Invalid where its name or metadata are."""
+    given = new.get("metadata") or {}
+    if problems := [*name_faults(resource, name), *metadata_faults(given)]:
+        raise invalid(resource, name, *problems)
+    meta = new_metadata(given, name=name, namespace=namespace, uid=uid(), now=now, generations=resource.generations)
+    result = {**new, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+    if "status" in resource.subresources and resource.key not in _STATUS_ON_CREATE:
+        result.pop("status", None)
+    return result
+
+
+def mutated_view(resource: Resource, new: Obj, seen: Obj, current: Obj | None) -> Obj:
+    """What policies have made of the object that they have `seen`: of another kind, place or identity it must not be.
+
+    BadRequest or Invalid otherwise. One that is new may have another name.
+    """
+    if new is seen:
+        return seen
+    was, meta = seen["metadata"], checked_type(resource, new).get("metadata") or {}
+    checked_namespace(resource, new, was.get("namespace") or "")
+    if current is None:
+        held = was.get("namespace") or ""
+        return fresh_view(
+            resource, new, meta.get("name") or "", held, uid=lambda: was["uid"], now=was["creationTimestamp"]
+        )
+    if meta.get("name") != was["name"]:
+        fault = cause("metadata.name", f'Invalid value: "{meta.get("name")}": field is immutable')
+        raise invalid(resource, was["name"], fault)
+    check_same_uid(resource, current, new)
+    return endpoint_view(resource, new, current, "")
 
 
 def endpoint_view(resource: Resource, new: Obj, current: Obj, subresource: str) -> Obj:

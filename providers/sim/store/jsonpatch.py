@@ -7,6 +7,10 @@ from providers.sim.store.errors import StoreBadRequest, StoreInvalid
 MAX_OPERATIONS = 10_000  # the limit of the real API server
 
 
+class StorePatchTestFailed(StoreInvalid):
+    """A `test` of a JSON patch that does not hold."""
+
+
 def merge_patch(target: Any, patch: Any) -> Any:
     """RFC 7386 section 2: maps merge, null removes, everything else replaces."""
     if not isinstance(patch, dict):
@@ -45,7 +49,7 @@ def _apply(target: Any, operation: Any) -> Any:
             return _remove(target, path)
         case "test":
             if not _same(_get(target, path), _value(operation)):
-                raise StoreInvalid(f"testing value {operation['path']} failed")
+                raise StorePatchTestFailed(f"testing value {operation['path']} failed")
             return target
         case "copy":
             return _put(target, path, _get(target, _from(operation)), insert=True)

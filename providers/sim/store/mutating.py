@@ -3,20 +3,22 @@
 Source: KEP-3962, apiserver `pkg/admission/plugin/policy/mutating`, `pkg/apis/admissionregistration/validation`.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from providers.sim.store.cel import CelExpression, compiled
+from providers.sim.store.celvalues import CelError, as_json
 from providers.sim.store.endpoints import shape_of
-from providers.sim.store.errors import ApiError, StorePolicyDenied
+from providers.sim.store.errors import ApiError, StoreInternalError, StorePolicyDenied
 from providers.sim.store.fields import merged
-from providers.sim.store.jsonpatch import json_patch
+from providers.sim.store.jsonpatch import StorePatchTestFailed, json_patch
 from providers.sim.store.naming import Fault
 from providers.sim.store.objects import Obj
 from providers.sim.store.podspec import required, unsupported
 from providers.sim.store.policymatch import AskedWrite
 from providers.sim.store.policyrules import NAMES, BoundPolicy, PolicyFails, expression_faults, rules_faults, value_of
+from providers.sim.store.published import SchemaFault, definition_of, validator, without_nothing
 
 _REINVOCATIONS: Final = ("IfNeeded", "Never")
 _PATCHES: Final = ("ApplyConfiguration", "JSONPatch")
@@ -69,15 +71,24 @@ class MutatingPolicy:
         return cls(BoundPolicy.of(policy, binding), patches, spec.get("reinvocationPolicy") == "IfNeeded")
 
 
-def mutated(policies: Sequence[MutatingPolicy], asked: AskedWrite, obj: Obj) -> Obj:
-    """The object as the policies leave it that mean this write. Errors: PolicyDenied, where one fails that may not."""
+def mutated(
+    policies: Sequence[MutatingPolicy], asked: AskedWrite, obj: Obj, settled: Callable[[Obj], Obj] = lambda obj: obj
+) -> Obj:
+    """The object as the policies leave it that mean this write; `settled` fills in defaults before each pass.
+
+    Where a first pass changes it, those are asked once more that were asked, may be asked again and mean it still.
+    Errors: PolicyDenied, where one fails that may not; InternalError, where a patch leaves no object of the kind.
+    """
     meant = [it for it in policies if it.bound.matches(asked)]
     if not meant:
         return obj
     troubles: list[str] = []
-    found = _passed(meant, asked, obj, troubles)
-    if found != obj:
-        found = _passed([it for it in meant if it.again], asked, found, troubles)
+    given = settled(obj)
+    found, invoked = _passed(meant, asked, given, troubles)
+    if found != given:
+        found = settled(found)
+        again = replace(asked, obj=found)
+        found, _ = _passed([it for it in invoked if it.again and it.bound.matches(again)], asked, found, troubles)
     if troubles:
         told = {"name": asked.metadata.get("name", ""), "group": asked.resource.group, "kind": asked.resource.plural}
         causes = [{"message": it} for it in dict.fromkeys(troubles)]
@@ -85,29 +96,58 @@ def mutated(policies: Sequence[MutatingPolicy], asked: AskedWrite, obj: Obj) -> 
     return found
 
 
-def _passed(policies: Sequence[MutatingPolicy], asked: AskedWrite, obj: Obj, troubles: list[str]) -> Obj:
+def _passed(
+    policies: Sequence[MutatingPolicy], asked: AskedWrite, obj: Obj, troubles: list[str]
+) -> tuple[Obj, list[MutatingPolicy]]:
+    """What the policies make of an object, and those whose conditions held; a mutation that fails stops no other."""
+    invoked = []
     for policy in policies:
-        bound = policy.bound
+        failed = troubles if policy.bound.fails else []
+        words = f"policy '{policy.bound.name}' with binding '{policy.bound.binding}' denied request"
         try:
-            if bound.applies(bound.known(asked, obj)):
-                for kind, expression in policy.patches:
-                    obj = _patched(kind, value_of(expression, bound.known(asked, obj)), asked, obj)
+            if not policy.bound.applies(policy.bound.known(asked, obj)):
+                continue
         except PolicyFails as error:
-            if bound.fails:
-                troubles.append(f"policy '{bound.name}' with binding '{bound.binding}' denied request: {error}")
-    return obj
+            failed.append(f"{words}: {error}")
+            continue
+        invoked.append(policy)
+        for kind, expression in policy.patches:
+            try:
+                obj = _patched(kind, value_of(expression, policy.bound.known(asked, obj)), asked, obj)
+            except PolicyFails as error:
+                failed.append(f"{words}: {error}")
+    return obj, invoked
 
 
 def _patched(kind: str, value: Any, asked: AskedWrite, obj: Obj) -> Obj:
     try:
         if kind == "JSONPatch":
-            found = json_patch(obj, value)
+            found = json_patch(obj, as_json(value))
         elif isinstance(value, dict):
-            found = merged(obj, value, shape_of(asked.resource))
+            found = merged(obj, as_json(value), shape_of(asked.resource))
         else:
             raise PolicyFails("unexpected evaluation result: no object")
+    except StorePatchTestFailed:
+        return obj
+    except CelError as error:
+        raise PolicyFails(str(error)) from error
     except ApiError as error:
         raise PolicyFails(f"JSON Patch: {error.message}") from error
     if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
         raise PolicyFails("JSON Patch: it does not leave an object")
+    name = "" if asked.resource.custom else definition_of(asked.resource.api_version, asked.resource.kind)
+    if not name:
+        return dict(found)
+    found = without_nothing(found, name)
+    fault = next(validator(name).iter_errors(found), None)
+    if fault is not None:
+        told = _unreadable(fault)
+        raise StoreInternalError(f"Internal error occurred: {told}") if kind == "JSONPatch" else PolicyFails(told)
     return dict(found)
+
+
+def _unreadable(fault: SchemaFault) -> str:
+    path = ".".join(map(str, fault.instance_path))
+    if type(fault.kind).__name__ == "AdditionalProperties":
+        return f'strict decoding error: unknown field "{f"{path}.{fault.kind.unexpected[0]}".lstrip(".")}"'
+    return f"the value of {path} does not fit its type"

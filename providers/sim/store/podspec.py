@@ -55,6 +55,17 @@ def required(path: str, text: str = "") -> Fault:
     return cause(path, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
 
 
+def taint_faults(taint: Obj, path: str, effects: Sequence[str]) -> Iterator[Fault]:
+    """What is wrong with a taint, of a node or of a device, which may have these effects."""
+    key, value, effect = (taint.get(field) or "" for field in ("key", "value", "effect"))
+    yield from invalid_value(f"{path}.key", key, qualified_name(key))
+    yield from invalid_value(f"{path}.value", value, label_value(value))
+    if not effect:
+        yield required(f"{path}.effect")
+    elif effect not in effects:
+        yield unsupported(f"{path}.effect", effect, effects)
+
+
 def duplicate(path: str, value: Any) -> Fault:
     """A value that was there before."""
     return cause(path, f'Duplicate value: "{value}"', "FieldValueDuplicate")

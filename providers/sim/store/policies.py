@@ -67,13 +67,24 @@ class AdmissionPolicies:
         """A policy or a binding was written."""
         self._stale = True
 
-    def mutated(self, resource: Resource, obj: Obj, old: Obj | None, *, dry_run: bool) -> Obj:
-        """The object as the policies leave it. Errors: PolicyDenied."""
+    def mutated(
+        self,
+        resource: Resource,
+        obj: Obj,
+        old: Obj | None,
+        settled: Callable[[Obj], Obj] = lambda obj: obj,
+        *,
+        dry_run: bool,
+    ) -> Obj:
+        """The object as the policies leave it; `settled` is what is filled in before each pass. Errors: PolicyDenied.
+
+        It is the same object where no policy means it, and else one that is not yet known to be sound.
+        """
         if self._stale:
             self._compile()
         if not self._mutating or resource.key in POLICY_RULES:
             return obj
-        return mutated(self._mutating, AskedWrite(resource, obj, old, "", dry_run, self._namespace), obj)
+        return mutated(self._mutating, AskedWrite(resource, obj, old, "", dry_run, self._namespace), obj, settled)
 
     def validate(
         self, resource: Resource, obj: Obj | None, old: Obj | None, subresource: str = "", *, dry_run: bool

@@ -18,7 +18,8 @@ from providers.sim.store.selectors import matches_label_selector
 
 _OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT", "*")
 _SCOPES: Final = ("Cluster", "Namespaced", "*")
-_LOOKED_AT: Final = frozenset({"", "status", "resize", "ephemeralcontainers"})
+_LOOKED_AT: Final = frozenset({"", "status", "resize", "ephemeralcontainers", "eviction"})
+_EVICTION: Final = {"group": "policy", "version": "v1", "kind": "Eviction"}
 _SELECTING: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 POLICY_GROUP: Final = "admissionregistration.k8s.io"
 
@@ -55,6 +56,7 @@ class AskedWrite:
         """What an expression knows as `request`."""
         held = self.resource
         kind = {"group": held.group, "version": held.version, "kind": held.kind}
+        kind = _EVICTION if self.subresource == "eviction" else kind
         place = {"group": held.group, "version": held.version, "resource": held.plural}
         asked = {"name": self.metadata.get("name", ""), "namespace": self.metadata.get("namespace", "")}
         part = {"subResource": self.subresource, "requestSubResource": self.subresource}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from providers.sim.store.cel import CelExpression, compiled, constant_type
 from providers.sim.store.celgrammar import InvalidCel
-from providers.sim.store.celvalues import CelError
+from providers.sim.store.celvalues import CelBudget, CelError
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
 from providers.sim.store.objects import Obj
@@ -20,6 +20,8 @@ FAILURES: Final = ("Fail", "Ignore")
 _OBJECTS: Final = frozenset({"object", "oldObject", "request", "namespaceObject"})
 NAMES: Final = _OBJECTS | {"variables"}
 """The variables of an expression."""
+_STEPS_MOST: Final = 1_000_000
+"""Of all expressions of a policy together, ten times what one may cost (`RuntimeCELCostBudget`)."""
 _EMPTY_MATCH: Final = {"namespaceSelector": {}, "objectSelector": {}, "matchPolicy": "Equivalent"}
 
 
@@ -36,21 +38,25 @@ def value_of(expression: CelExpression, known: Mapping[str, Any]) -> Any:
 
 
 class _Variables(dict[str, Any]):
-    """The variables of a policy, each computed when it is first asked for."""
+    """The variables of a policy, each computed when it is first asked for: a value or a failure that is remembered."""
 
     def __init__(self, expressions: Mapping[str, CelExpression], known: dict[str, Any]) -> None:
         super().__init__()
         self._expressions, self._known = expressions, known
+        self._failures: dict[str, str] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._expressions
 
     def __missing__(self, name: str) -> Any:
-        try:
-            self[name] = found = self._expressions[name].value(self._known)
-        except CelError as error:
-            raise CelError(f'composited variable "{name}" fails to evaluate: {error}') from error
-        return found
+        if name not in self._failures:
+            try:
+                self[name] = found = self._expressions[name].value(self._known)
+            except CelError as error:
+                self._failures[name] = f'composited variable "{name}" fails to evaluate: {error}'
+            else:
+                return found
+        raise CelError(self._failures[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class BoundPolicy:
             "oldObject": asked.old,
             "request": asked.request,
             "namespaceObject": asked.namespace,
+            "": CelBudget(_STEPS_MOST),
         }
         known["variables"] = _Variables(self.variables, known)
         return known

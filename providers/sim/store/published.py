@@ -154,6 +154,45 @@ def _as_decoded(schema: Schema, name: str = "") -> Schema:
     return result
 
 
+def without_nothing(obj: Any, name: str) -> Any:
+    """An object of that definition as Go decodes and encodes it: null is nothing, and empty collections go.
+
+    In a map of texts null is an empty text.
+    """
+    return _some(obj, {"$ref": f"{_REF}{name}"})
+
+
+def _some(value: Any, schema: Any) -> Any:
+    body = resolved(schema) if isinstance(schema, dict) else {}
+    if isinstance(value, list):
+        items = body.get("items")
+        return [_some(item, items) if isinstance(item, dict | list) else item for item in value]
+    if not isinstance(value, dict):
+        return value
+    known, extra = body.get("properties") or {}, body.get("additionalProperties")
+    texts = isinstance(extra, dict) and extra.get("type") == "string"
+    if not known and not isinstance(extra, dict):
+        return value
+    kept: dict[str, Any] = {}
+    for key, below in value.items():
+        if below is None:
+            if texts and key not in known:
+                kept[key] = ""
+        elif not isinstance(below, dict | list):
+            kept[key] = below
+        elif below or not _is_left_out(key, below, body):
+            kept[key] = _some(below, known.get(key, extra))
+    return kept
+
+
+def _is_left_out(field_name: str, value: Any, body: Any) -> bool:
+    """Whether Go leaves an empty list or map of this field out (`omitempty`): those that are not required."""
+    if value not in ({}, []) or field_name in (body.get("required") or ()):
+        return False
+    declared = (body.get("properties") or {}).get(field_name) or {}
+    return declared.get("type") == "array" or isinstance(declared.get("additionalProperties"), dict)
+
+
 class PublishedShape:
     """How one field of a built-in kind merges, as `listkeys.MergeShape`; made by `published_shape`, one for each."""
 

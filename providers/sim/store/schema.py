@@ -25,6 +25,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _FORMATS: dict[str, str] = {
     "date": r"\d{4}-\d\d-\d\d",
     "date-time": r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)",
+    "byte": r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?",
+    "duration": r"0|-?(?:[0-9]+(?:\.[0-9]+)?\s*(?i:[nuµm]?s|m|h|d|w|(?:nano|micro|milli)(?:s(?:ec(?:ond)?s?)?)?"
+    r"|sec(?:ond)?s?|min(?:ute)?s?|h(?:ou)?rs?|days?|w(?:ee)?ks?)\s*)+",
     "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     "ipv4": r"((25[0-5]|2[0-4]\d|1?\d?\d)(\.(?!$)|$)){4}",
 }
@@ -132,6 +135,11 @@ def defaulted(value: Any, schema: Schema) -> Any:
     return result
 
 
+def decoded(obj: Any, schema: Schema) -> Any:
+    """A custom object as its schema has it read: without fields that are not known, and with defaults."""
+    return defaulted(pruned(obj, schema), schema)
+
+
 def faults(value: Any, schema: Schema, path: str = "") -> Iterator[Fault]:
     """Everything in which `value` breaks its schema, with the path of each field."""
     where = path or "<root>"
@@ -175,7 +183,7 @@ class SoundFields:
     def checked(self, obj: Schema, schema: Schema) -> tuple[Schema, list[Fault]]:
         """The object pruned and filled in, and everything in which it then breaks its schema."""
         asked = self._less_known(obj, schema)
-        obj = defaulted(pruned(obj, asked), asked)
+        obj = decoded(obj, asked)
         return obj, list(faults(obj, asked))
 
     def _less_known(self, obj: Schema, schema: Schema) -> Schema:

@@ -12,7 +12,7 @@ from providers.sim.store.admission import admit_change, admit_new, admit_status,
 from providers.sim.store.apply import Writer, applied_object, updated_ownership
 from providers.sim.store.celrules import custom_faults
 from providers.sim.store.crds import CRD_KEY, defined_resource, established
-from providers.sim.store.disruption import evicted_pod, spent_budget
+from providers.sim.store.disruption import evicted_pod, eviction_of, spent_budget
 from providers.sim.store.endpoints import (
     CREATED_BY_UPDATE,
     already_exists,
@@ -23,6 +23,8 @@ from providers.sim.store.endpoints import (
     details,
     ending_faults,
     endpoint_view,
+    fresh_view,
+    mutated_view,
     namespace_ends,
     not_found,
     qualified,
@@ -48,8 +50,6 @@ from providers.sim.store.objects import (
     copied,
     invalid,
     metadata_faults,
-    name_faults,
-    new_metadata,
     ordered,
     same_but_metadata,
     timestamp,
@@ -60,7 +60,7 @@ from providers.sim.store.reading import StoredObjects
 from providers.sim.store.registry import Resource
 from providers.sim.store.releases import LATEST, Release
 from providers.sim.store.resourcequota import QUOTAS, charged
-from providers.sim.store.schema import SoundFields
+from providers.sim.store.schema import SoundFields, decoded
 from providers.sim.store.strategic import PatchType, patched
 from providers.sim.store.typed import check_applied
 from providers.sim.store.watchlog import StoreEvent
@@ -69,8 +69,6 @@ _NAMESPACES = ("default", "kube-system", "muster-system")
 _UNDELETABLE = frozenset({"default", "kube-system"})
 # Kinds whose PUT must carry the resource version it is based on (AllowUnconditionalUpdate is false).
 _CONDITIONAL = frozenset({"leases.coordination.k8s.io", "poddisruptionbudgets.policy", CRD_KEY})
-# Kinds whose status may be given at creation.
-_STATUS_ON_CREATE = frozenset({"nodes", "namespaces"})
 _SUFFIX_ATTEMPTS = 8
 
 
@@ -229,10 +227,16 @@ class Store(StoredObjects):
         uid: str | None = None,
         resource_version: str | None = None,
         dry_run: bool = False,
+        eviction: Obj | None = None,
     ) -> None:
-        """Delete a pod if its disruption budget allows it now. TooManyRequests when not; try again later."""
+        """Delete a pod if its disruption budget allows it now. TooManyRequests when not; try again later.
+
+        Policies are asked of the `eviction`, not of the pod's condition and deletion (core/pod/storage/eviction.go).
+        """
         with self._lock:
             pods, budgets = self._by_key("pods"), self._by_key("poddisruptionbudgets.policy")
+            asked = eviction_of(name, namespace, eviction or {})
+            self._policies.validate(pods, asked, None, "eviction", dry_run=dry_run)
             pod = self.get(pods, name, namespace)
             check_delete_preconditions(pods, pod, uid, resource_version)
             booked = spent_budget(pod, self.list(budgets, namespace), self._now())
@@ -240,8 +244,8 @@ class Store(StoredObjects):
                 return
             if booked is not None:
                 self.update(budgets, booked, subresource="status")
-            pod = self.update(pods, evicted_pod(pod, self._now()), subresource="status")
-            # No policy is asked of this deletion: they are of evictions (registry/core/pod/storage/eviction.go).
+            told = evicted_pod(pod, self._now())
+            pod = pod if told is pod else self._ledger.put(pods, (namespace, name), copied(told)).obj
             self._lifecycle.delete(pods, (namespace, name), pod, grace_period_s, None)
             self._lifecycle.settle()
 
@@ -300,21 +304,10 @@ class Store(StoredObjects):
             raise StoreUnknownError("resourceVersion should not be set on objects to be created")
         namespace = checked_namespace(resource, obj, namespace)
         key = (namespace, given.get("name") or self._generated(resource, namespace, given.get("generateName")))
-        if problems := [*name_faults(resource, key[1]), *metadata_faults(given)]:
-            raise invalid(resource, key[1], *problems)
         self._check_namespace(resource, *key)
-        meta = new_metadata(
-            given,
-            name=key[1],
-            namespace=namespace,
-            uid=self._identities.uid(),
-            now=writer.time,
-            generations=resource.generations,
-        )
-        obj = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
-        if "status" in resource.subresources and resource.key not in _STATUS_ON_CREATE:
-            obj.pop("status", None)
-        obj = self._policies.mutated(resource, obj, None, dry_run=dry_run)
+        obj = fresh_view(resource, obj, key[1], namespace, uid=self._identities.uid, now=writer.time)
+        obj = self._mutated(resource, obj, None, dry_run=dry_run)
+        key = (namespace, obj["metadata"]["name"])
         obj = self._limits.mutated(obj) if resource.key == "pods" else obj
         obj = with_parts(resource, admit_new(resource, self._conforming(resource, obj), self._lookup))
         if resource.key == "pods":
@@ -366,6 +359,14 @@ class Store(StoredObjects):
         if self._lifecycle.terminating(namespace):
             raise namespace_ends(resource, namespace, name)
 
+    def _mutated(self, resource: Resource, obj: Obj, current: Obj | None, *, dry_run: bool) -> Obj:
+        """The object as mutating policies leave it, who see it as it is read and filled in."""
+        filled = self._limits.mutated if resource.key == "pods" and current is None else lambda obj: obj
+        schema = resource.schema
+        settled = filled if schema is None else lambda obj: dict(decoded(obj, schema))
+        found = self._policies.mutated(resource, obj, current, settled, dry_run=dry_run)
+        return mutated_view(resource, found, obj, current)
+
     def _conforming(self, resource: Resource, obj: Obj, old: Obj | None = None) -> Obj:
         if resource.schema is None:
             return obj
@@ -378,12 +379,13 @@ class Store(StoredObjects):
 
     def _replace(self, resource: Resource, key: Key, new: Obj, writer: Writer, *, dry_run: bool) -> Obj:
         current = self.read(resource, key[1], key[0]).obj
-        view = endpoint_view(resource, new, current, writer.subresource)
-        obj = self._conforming(resource, view, current)
+        obj = endpoint_view(resource, new, current, writer.subresource)
         if not writer.subresource:
-            obj = self._policies.mutated(resource, obj, current, dry_run=dry_run)
+            obj = self._conforming(resource, self._mutated(resource, obj, current, dry_run=dry_run), current)
             obj = admit_change(resource, obj, current)
-        elif writer.subresource == "status":
+        else:
+            obj = self._conforming(resource, obj, current)
+        if writer.subresource == "status":
             obj = admit_status(resource, obj, current)
         if problems := [*metadata_faults(obj["metadata"]), *ending_faults(obj["metadata"], current["metadata"])]:
             raise invalid(resource, key[1], *problems)

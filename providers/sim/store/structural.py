@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from providers.sim.store.cel import compiled, constant_type
 from providers.sim.store.celgrammar import InvalidCel
-from providers.sim.store.celrules import RULE_NAMES
+from providers.sim.store.celrules import ROOT_FIELDS, RULE_NAMES
+from providers.sim.store.celvalues import unescaped
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault
 from providers.sim.store.podspec import required
@@ -18,7 +19,7 @@ from providers.sim.store.schema import faults as value_faults
 
 Schema = dict[str, Any]
 _OPEN: Final = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
-_FIELD: Final = re.compile(r"\b(?:self|oldSelf)\.([A-Za-z_]\w*)")
+_FIELD: Final = re.compile(r"(?<![\w.'\"])(self|oldSelf)((?:\.[A-Za-z_]\w*)+)")
 
 
 def structural_faults(schema: Schema, path: str) -> Iterator[Fault]:
@@ -114,12 +115,25 @@ def _more_faults(rule: Schema, path: str) -> Iterator[Fault]:
 
 
 def _unknown_field(text: str, schema: Schema) -> tuple[str, int] | None:
-    """A field of `self` that the schema does not have, and the column where its dot stands."""
-    if schema.get("type") != "object" or schema.get("additionalProperties"):
-        return None
+    """A field below `self` that the schema does not have, and the column where it stands."""
     for match in _FIELD.finditer(text):
-        called = text[match.end() :].lstrip().startswith("(")
-        known = match[1] in (schema.get("properties") or {}) or match[1] in ("metadata", "apiVersion", "kind")
-        if not called and not known:
-            return match[1], match.start(1)
+        below: Schema | None = {**schema, "properties": {**ROOT_FIELDS, **(schema.get("properties") or {})}}
+        at = match.end(1)
+        for name in match[2].split(".")[1:]:
+            fields = _fields(below or {})
+            if fields is None:
+                break
+            if unescaped(name) not in fields and name not in fields:
+                called = at + 1 + len(name) == match.end() and text[match.end() :].lstrip().startswith("(")
+                return None if called else (name, at + 1)
+            below = fields.get(name) or fields.get(unescaped(name))
+            at += 1 + len(name)
     return None
+
+
+def _fields(schema: Schema) -> Schema | None:
+    """The fields of an object; None of what is a map, a list or a value."""
+    if schema.get("type") != "object" or isinstance(schema.get("additionalProperties"), dict):
+        return None
+    known: Schema = schema.get("properties") or {}
+    return {**ROOT_FIELDS, **known} if schema.get("x-kubernetes-embedded-resource") else known

@@ -13,9 +13,9 @@ from providers.sim.store.amounts import node_faults
 from providers.sim.store.deviceclaims import CLAIMS, claim_faults, class_faults, template_faults
 from providers.sim.store.deviceslices import TAINT_RULES, slice_faults, taint_rule_faults
 from providers.sim.store.errors import cause
-from providers.sim.store.naming import Fault, invalid_value, label_value, qualified_name
+from providers.sim.store.naming import Fault, invalid_value, qualified_name
 from providers.sim.store.objects import Obj
-from providers.sim.store.podspec import required, unsupported
+from providers.sim.store.podspec import required, taint_faults, unsupported
 from providers.sim.store.policies import POLICY_RULES
 from providers.sim.store.registry import Resource
 from providers.sim.store.resourcequota import quota_faults
@@ -73,7 +73,7 @@ def _node(new: Obj, old: Obj | None) -> Iterator[Fault]:
     spec, seen = new.get("spec") or {}, set()
     for i, taint in enumerate(spec.get("taints") or ()):
         here = f"metadata.taints[{i}]"
-        yield from _taint(taint, here)
+        yield from taint_faults(taint, here, _EFFECTS)
         mark = (taint.get("key"), taint.get("effect"))
         if mark in seen:
             shown = {"Key": taint.get("key", ""), "Value": taint.get("value", ""), "Effect": taint.get("effect", "")}
@@ -91,16 +91,6 @@ def _node(new: Obj, old: Obj | None) -> Iterator[Fault]:
 
 
 _TWICE: Final = "FieldValueDuplicate"
-
-
-def _taint(taint: Obj, path: str) -> Iterator[Fault]:
-    key, value, effect = (taint.get(field) or "" for field in ("key", "value", "effect"))
-    yield from invalid_value(f"{path}.key", key, qualified_name(key))
-    yield from invalid_value(f"{path}.value", value, label_value(value))
-    if not effect:
-        yield required(f"{path}.effect")
-    elif effect not in _EFFECTS:
-        yield unsupported(f"{path}.effect", effect, _EFFECTS)
 
 
 def _budget(new: Obj, _: Obj | None) -> Iterator[Fault]:

@@ -50,11 +50,32 @@ def test_an_expression_holds_or_says_why_not(expression: str, held: bool, words:
     assert words in why
 
 
-@pytest.mark.parametrize("text", ["plan.", "(" * 21 + "true" + ")" * 21, "a b", "plan.x ="])
+DEEP = [
+    "!" * 301 + "true",
+    "-" * 5000 + "1 == 1",
+    "plan" + ".a" * 301,
+    "+".join(["1"] * 301),
+    "true ? 1 : " * 301 + "1",
+]
+
+
+@pytest.mark.parametrize(
+    "text", ["plan.", "(" * 21 + "true" + ")" * 21, "a b", "plan.x =", *DEEP, "'" + "x" * 10_240 + "'"]
+)
 def test_a_text_that_is_not_an_expression_is_refused(text: str) -> None:
     with pytest.raises(InvalidExpression) as caught:
         Expression(text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "held"), [("!" * 280 + "true", True), (" || ".join(["false"] * 250) + " || true", True)]
+)
+def test_what_is_just_not_too_deep_is_evaluated_far_down_the_stack(text: str, held: bool) -> None:
+    def asked(further: int) -> tuple[bool, str]:
+        return asked(further - 1) if further else Expression(text).holds(PLAN, [100_000])
+
+    assert asked(200) == (held, "")
 
 
 DOUBLED = "plan.resource_changes.map(a, 'x')" + "".join(f".map(a, a + a + '{n}')" for n in range(40)) + ".size() > 0"

@@ -11,6 +11,7 @@ import yaml
 
 from providers.clock import SystemClock
 from providers.sim.apiserver import ApiServer
+from providers.sim.apiserver.bodies import warning_headers
 from providers.sim.store import PatchType, Store
 
 Obj = dict[str, Any]
@@ -128,6 +129,46 @@ def test_dry_run_and_field_validation(http_client: Any, config: Any) -> None:
     response = http_client.send("POST", f"{CMS}?fieldValidation=Warn", odd)
     assert response.status == 201
     assert 'unknown field \\"dta\\"' in response.headers.get_all("Warning")[0]
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ('no "data"', r"no \"data\""),
+        ("a\\b", r"a\\b"),
+        ("a\tb\x7f\x85", r"a\\tb\\x7f\\x85"),
+        ("gr\u00fc\u00df \u6f22", "gr\u00fc\u00df \u6f22"),
+        ("one\r\nSet-Cookie: two", r"one\\r\\nSet-Cookie: two"),
+        ("\ud800", r"\\ud800"),
+    ],
+)
+def test_a_warning_is_quoted(told: str, shown: str) -> None:
+    assert warning_headers([told]) == [f'299 - "{shown}"']
+
+
+def test_warnings_are_told_once_and_cut_where_they_are_too_long_together() -> None:
+    assert warning_headers(["a", "", "b", "a"]) == ['299 - "a"', '299 - "b"']
+    long = "x" * 4096
+    assert warning_headers([long]) == [f'299 - "{long}"']
+    assert warning_headers([long, "y"]) == [f'299 - "{"x" * 256}"', '299 - "y"']
+    assert len(warning_headers([f"{n}{long}" for n in range(100)])) == 16
+
+
+def test_whatever_a_policy_warns_of_reaches_the_client(http_client: Any, config: Any) -> None:
+    group = "/apis/admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    told = {"expression": "false", "messageExpression": "object.data.told"}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [told]}
+    assert (
+        http_client("POST", f"{group}/validatingadmissionpolicies", {"metadata": {"name": "p"}, "spec": spec})[0] == 201
+    )
+    binding = {"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Warn"]}}
+    assert http_client("POST", f"{group}/validatingadmissionpolicybindings", binding)[0] == 201
+    body = {**config(told="a\rb \x00 \u6f22"), "metadata": {"name": "c"}}
+    response = http_client.send("POST", CMS, body)
+    (warning,) = response.headers.get_all("Warning")
+    assert response.status == 201
+    assert warning.encode("latin-1").decode().endswith("p': a\\\\rb \\\\x00 \u6f22\"")
 
 
 def test_what_a_policy_warns_of_is_a_header_and_what_it_denies_a_status(http_client: Any, config: Any) -> None:

@@ -260,6 +260,64 @@ def test_the_kubelet_says_how_many_volumes_the_drivers_attach(prepared: bool) ->
     assert world.all("CSINode") == []
 
 
+def refusing(world: ControllerWorld, resource: str, expression: str, group: str = "") -> None:
+    """A policy that refuses what it is not true of."""
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["*"], "resources": [resource]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]}
+    world.create("ValidatingAdmissionPolicy", {"metadata": {"name": "p"}, "spec": spec})
+    binding = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}}
+    world.create("ValidatingAdmissionPolicyBinding", binding)
+
+
+OTHER = "(object != null ? object : oldObject).metadata.name != 'i-1.ec2.internal'"
+
+
+@pytest.mark.parametrize(("resource", "group"), [("csinodes", "storage.k8s.io"), ("nodes", "")])
+def test_an_object_that_is_refused_stops_its_node_alone_and_only_as_long(resource: str, group: str) -> None:
+    shape = replace(CPU_NODE, attach_limits={"ebs.csi.aws.com": 25})
+    world = ControllerWorld(QUICK, shape_of=lambda _type: shape)
+    refusing(world, resource, OTHER, group)
+    world.machine("i-1", "m7i.xlarge")
+    world.machine("i-2", "m7i.xlarge")
+    world.pass_s(60)
+    assert [it["metadata"]["name"] for it in world.all("CSINode")] == ["i-2.ec2.internal"]
+    assert world.condition("Node", "i-2.ec2.internal", "Ready") == ("True", "KubeletReady")
+    assert world.sim.registration.waiting.keys() == {"i-1"}
+    assert (
+        f'{resource}{"." if group else ""}{group} "i-1.ec2.internal" is forbidden'
+        in world.sim.registration.waiting["i-1"]
+    )
+    held = world.get("Node", "i-1.ec2.internal")
+    if resource == "csinodes":
+        assert world.condition("Node", "i-1.ec2.internal", "Ready") == ("False", "KubeletNotReady")
+        (ready,) = (it for it in (held or {})["status"]["conditions"] if it["type"] == "Ready")
+        assert "csinodes.storage.k8s.io" in ready["message"]
+    else:
+        assert held is None
+    world.delete("ValidatingAdmissionPolicyBinding", "b")
+    world.pass_s(30)
+    assert len(world.all("CSINode")) == 2
+    assert world.condition("Node", "i-1.ec2.internal", "Ready") == ("True", "KubeletReady")
+    assert world.sim.registration.waiting == {}
+
+
+def test_a_node_that_may_not_go_stops_no_other_one() -> None:
+    world = ControllerWorld()
+    for name in ("i-1", "i-2"):
+        world.machine(name, "m7i.xlarge")
+    world.pass_s(30)
+    refusing(world, "nodes", f"object != null || {OTHER}")
+    for name in ("i-1", "i-2"):
+        world.machines.set(name, state="terminated")
+    world.pass_s(60)
+    assert [it["metadata"]["name"] for it in world.all("Node")] == ["i-1.ec2.internal"]
+    assert "is forbidden" in world.sim.registration.waiting["i-1"]
+    world.delete("ValidatingAdmissionPolicyBinding", "b")
+    world.pass_s(30)
+    assert world.all("Node") == []
+    assert world.sim.registration.waiting == {}
+
+
 def test_nodes_of_no_machine_are_left_alone(world: ControllerWorld) -> None:
     world.ready_node("handmade")
     world.pass_s(600)

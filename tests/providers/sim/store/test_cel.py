@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from providers.sim.store.cel import CelExpression, compiled, constant_type
 from providers.sim.store.celgrammar import InvalidCel
-from providers.sim.store.celvalues import CelError, CelType, same
+from providers.sim.store.celvalues import CelBudget, CelError, CelType, as_json, same
 
 NAMES = frozenset({"self", "oldSelf", "object", "request", "variables"})
 KNOWN: dict[str, Any] = {
@@ -85,6 +85,32 @@ def value(text: str) -> Any:
         ('timestamp("2026-01-01T00:00:00Z") < timestamp("2026-01-02T00:00:00Z")', True),
         ('timestamp("2026-03-04T05:06:07Z").getFullYear() + timestamp("2026-03-04T05:06:07Z").getHours()', 2031),
         ('duration("1h") + duration("5s") > duration("60m")', True),
+        # conversions and arithmetic as in Go: 64 bits, no underscores or spaces, IEEE doubles
+        ("int('+5') + int(1.9) + int(-1.9)", 5),
+        ("-9223372036854775808 + 9223372036854775807", -1),
+        ("uint('18446744073709551615') > 1u && uint(3.7) == 3u", True),
+        ("0.0 / 0.0 == 0.0 / 0.0 || 0.0 / 0.0 < 1.0 || 0.0 / 0.0 > 1.0", False),
+        ("[0.0 / 0.0].all(x, x != x)", True),
+        ("1.0 / 0.0 == double('inf') && -1.0 / 0.0 == double('-Infinity')", True),
+        ("string(double('NaN')) + string(1.0 / 0.0) + string(-1.0 / 0.0)", "NaN+Inf-Inf"),
+        ("string(1.0) + ',' + string(1e6) + ',' + string(123456.5) + ',' + string(0.00001)", "1,1e+06,123456.5,1e-05"),
+        ("string(-0.0) + string(1.5e300)", "-01.5e+300"),
+        ("-7 / 2 + -7 % 4", -6),
+        ("size('漢a') + size(b'漢') + '漢ab'.indexOf('b')", 7),
+        ("'漢ab'.substring(1, 2) + '漢ab'.charAt(0)", "a漢"),
+        ("string(duration('90.5s') - duration('1s')) + string(timestamp(0))", "89.5s1970-01-01T00:00:00Z"),
+        ("type(duration('2s') - duration('1s')) == type(duration('1s'))", True),
+        ("timestamp('2026-01-01T00:00:01Z') - timestamp('2026-01-01T00:00:00Z') == duration('1s')", True),
+        ("int(timestamp('1970-01-01T00:01:00Z'))", 60),
+        # keys of maps: true is not 1, numbers of all types are the same
+        ("true in {1: 2} || 1 in {true: 2} || {1: 2} == {true: 2}", False),
+        ("{true: 'a', 1: 'b'}[true] + {true: 'a', 1: 'b'}[1] + {1: 'c'}[1.0] + {1: 'd'}[1u]", "abcd"),
+        ("{true: 1}.exists(k, k) && {false: 1}.all(k, !k)", True),
+        ("{false: 1}[?false].hasValue() && !{0: 1}[?false].hasValue()", True),
+        ("[5, 6][1u] + [5, 6][0.0]", 11),
+        ("sets.contains([1, 2.0], [2, 1u]) && !sets.contains([1], [true]) && !sets.equivalent([1, 2], [1])", True),
+        ("sets.equivalent([[1], {'a': 1}], [{'a': 1.0}, [1.0]]) && sets.intersects([1, 2], [2, 3])", True),
+        ("[duration('1s'), duration('2s')].sum() == duration('3s') && [1.5, 2.0].sum() == 3.5", True),
         # literals and messages
         (r'"a\"b\n" + r"\d" + ' + "'c'", 'a"b\n\\dc'),
         ('{"a": 1, "b": [2]}.b[0]', 2),
@@ -104,7 +130,35 @@ def test_values(text: str, expected: Any) -> None:
         ('object.metadata.labels["absent"]', "no such key: absent"),
         ("has(self.q.z)", "no such key: q"),
         ("self.b.c[7]", "index out of bounds: 7"),
-        ("9223372036854775807 + 1", "overflow"),
+        ("9223372036854775807 + 1", "integer overflow"),
+        ("-9223372036854775808 / -1", "integer overflow"),
+        ("-9223372036854775808 % -1", "integer overflow"),
+        ("--9223372036854775808", "integer overflow"),
+        ("[9223372036854775807, 1].sum()", "integer overflow"),
+        ("18446744073709551615u + 1u", "unsigned integer overflow"),
+        ("1u - 2u", "unsigned integer overflow"),
+        ("uint(-1)", "unsigned integer overflow"),
+        ("1 - 2u", "no such overload"),
+        ("int(1e20)", "integer overflow"),
+        ("int(-9223372036854775808.0)", "integer overflow"),
+        ("int(0.0 / 0.0)", "integer overflow"),
+        ("int(9223372036854775808u)", "integer overflow"),
+        ("int('9223372036854775808')", "integer overflow"),
+        ("int('1_000')", "invalid literal"),
+        ("int(' 1')", "invalid literal"),
+        ("int('١')", "invalid literal"),
+        ("uint('+1')", "invalid literal"),
+        ("double('1_0')", "invalid literal"),
+        ("double(' 1')", "invalid literal"),
+        ("double('1e400')", "out of range"),
+        ("duration('9223372036s') + duration('1s')", "overflow"),
+        ("5.0 % 2.0", "no such overload"),
+        ("1 % 0", "modulus by zero"),
+        ("{1: 'a'}[true]", "no such key"),
+        ("{1: 1, 1u: 2}", "repeated key"),
+        ("{'a': 1, 'a': 2}", "repeated key"),
+        ("{1.5: 1}", "unsupported key type"),
+        ("[5][0.5]", "no such overload"),
         ("1 / 0", "division by zero"),
         ("1.5 + 2", "no such overload"),
         ("1 + 'x'", "no such overload"),
@@ -133,6 +187,10 @@ def test_what_has_no_value(text: str, words: str) -> None:
         ("object.(", "1:8: Syntax error"),
         ("", "Syntax error"),
         ("self.a ==", "Syntax error"),
+        ("9223372036854775808", "invalid literal"),
+        ("1 - 9223372036854775808", "invalid literal"),
+        ("18446744073709551616u", "invalid literal"),
+        ("1e400", "invalid literal"),
         ("foo(1)", r"1:1: undeclared reference to 'foo'"),
         ("self.foo(1)", "undeclared reference to 'foo'"),
         ("params.x", "'params' is not supported here"),
@@ -157,11 +215,109 @@ def test_what_is_not_known_is_refused_when_it_is_written(text: str, words: str) 
         CelExpression(text, NAMES, messages=True)
 
 
+DEEP = {
+    "not": "!" * 101 + "true",
+    "negative": "-" * 101 + "self.a",
+    "dot": "self" + ".a" * 101,
+    "index": "self" + "[0]" * 101,
+    "call": "'x'" + ".trim()" * 101,
+    "sum": "+".join(["1"] * 102),
+    "product": "*".join(["1"] * 102),
+    "choice": "true ? 1 : " * 101 + "1",
+}
+
+
+@pytest.mark.parametrize("times", [1, 15])
+@pytest.mark.parametrize("deep", DEEP.values(), ids=DEEP)
+def test_what_is_too_deep_is_refused_when_it_is_written(deep: str, times: int) -> None:
+    sign = max(("!", "-", ".a", "[0]", ".trim()", "+1", "*1", "true ? 1 : "), key=deep.count)
+    with pytest.raises(InvalidCel, match="expression recursion limit exceeded: 100"):
+        CelExpression(deep.replace(sign * 50, sign * 50 * times, 1), NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("!" * 99 + "true", False),
+        ("+".join(["1"] * 100), 100),
+        (" || ".join(["self.a == 2"] * 500), False),
+        (" && ".join(["self.a == 1"] * 500) + " || self.q == 1", True),
+        ("true ? 1 : " * 99 + "2", 1),
+        ("[1].map(a, " * 39 + "-" * 50 + "1" + ")" * 39 + " == []", False),
+    ],
+)
+def test_what_is_just_not_too_deep_has_its_value_far_down_the_stack(text: str, expected: Any) -> None:
+    """A chain of `||` or `&&` is one operation, however long."""
+
+    def asked(further: int) -> Any:
+        return asked(further - 1) if further else value(text)
+
+    assert asked(300) == expected
+
+
 def test_loops_take_so_many_steps_at_most() -> None:
     wide = "[" + ", ".join(map(str, range(200))) + "]"
     nested = f"{wide}.all(a, {wide}.all(b, {wide}.all(c, true)))"
     with pytest.raises(CelError, match="cost limit"):
         value(nested)
+
+
+LONG = "'" + "x" * 1000 + "'"
+MANY = "[" + ", ".join(map(str, range(400))) + "]"
+GROWN = "'a'" + ".replace('a', 'aaaaaaaaaaaaaaaaaaaa')" * 9
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GROWN,
+        f"({GROWN}).size() > 0 || true",
+        f"[1].exists(x, ({GROWN}) == '') || true",
+        f"{MANY}.map(x, {LONG}).join({LONG} + {LONG}).size() > 0",
+        f"sets.equivalent({MANY} + {MANY}, {MANY} + {MANY})",
+        f"{MANY}.all(x, {MANY}.all(y, x in [y, x]))",
+        f"{MANY}.all(x, {MANY}.size() == 400)",
+        f"{MANY}.all(x, {' || '.join(['x < 0'] * 400)} || true)",
+        f"{MANY}.map(x, {MANY})",
+        f"{MANY}.all(x, {LONG}.matches('(x+x+)+y') || true)",
+    ],
+)
+def test_what_costs_too_much_ends_and_nothing_makes_up_for_it(text: str) -> None:
+    """Not even a side of `||` that is true."""
+    with pytest.raises(CelError, match=r"^operation cancelled: actual cost limit exceeded$"):
+        value(text)
+
+
+def test_a_value_that_holds_itself_many_times_is_no_value() -> None:
+    """It is small in memory and would be large as JSON."""
+    held: Any = "x"
+    for _ in range(40):
+        held = CelExpression("[self, self]", NAMES).value({"self": held}) if _ < 10 else [held, held]
+    for text in ("self", "self == oldSelf", "[self].indexOf(self)", "sets.contains(self, self)"):
+        with pytest.raises(CelError, match="cost limit"):
+            CelExpression(text, NAMES).value({"self": held, "oldSelf": [held]})
+    assert CelExpression("size(self) + size(self[0])", NAMES).value({"self": held}) == 4
+
+
+def test_expressions_may_share_what_they_may_cost() -> None:
+    shared = CelBudget(180)
+    wide = CelExpression("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(x, x > 0)", NAMES)
+    for _ in range(4):
+        wide.value({"": shared})
+    with pytest.raises(CelError, match="cost limit"):
+        wide.value({"": shared})
+    assert shared.left == 0
+
+
+def test_values_are_written_into_objects_as_json() -> None:
+    text = (
+        "{'t': timestamp('2026-01-01T00:00:00Z'), 'd': duration('90s'), 'b': b'x', 'u': 3u, 'm': {true: 1, 2: [null]}}"
+    )
+    expected = {"t": "2026-01-01T00:00:00Z", "d": "90s", "b": "eA==", "u": 3, "m": {"true": 1, "2": [None]}}
+    assert as_json(value(text)) == expected
+    for odd in ("optional.of(1)", "int", "0.0 / 0.0", "[1.0 / 0.0]", "quantity('1')"):
+        with pytest.raises(CelError):
+            as_json(value(odd))
 
 
 def test_messages_are_made_by_mutations_alone() -> None:

@@ -84,6 +84,137 @@ def test_a_transition_rule_compares_with_what_was() -> None:
         changed(store, a=2)
 
 
+TYPED: Obj = {
+    "when": {"type": "string", "format": "date-time"},
+    "day": {"type": "string", "format": "date"},
+    "long": {"type": "string", "format": "duration"},
+    "raw": {"type": "string", "format": "byte"},
+    "ratio": {"type": "number"},
+    "count": {"type": "integer"},
+    "port": {"x-kubernetes-int-or-string": True},
+    "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+    "more": {"type": "array", "items": {"type": "string"}},
+    "ports": {
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {"name": {"type": "string"}, "n": {"type": "number"}},
+        },
+    },
+    "limits": {"type": "object", "additionalProperties": {"type": "number"}},
+    "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {"type": "number"}}},
+    "held": {
+        "type": "object",
+        "x-kubernetes-embedded-resource": True,
+        "x-kubernetes-preserve-unknown-fields": True,
+    },
+    "x-y": {"type": "number", "nullable": True},
+}
+
+
+def typed_store(rule: str) -> Store:
+    store = Store(VirtualClock())
+    made_of = definition({"rule": rule})
+    schema = made_of["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"] = {**schema["properties"]["spec"], "properties": TYPED}
+    store.create(store.resource("customresourcedefinitions"), made_of)
+    return store
+
+
+AB: list[Obj] = [{"name": "a", "n": 1}, {"name": "b", "n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("rule", "spec"),
+    [
+        ("self.when > timestamp('2026-01-01T00:00:00Z')", {"when": "2026-01-02T00:00:00+01:00"}),
+        ("type(self.when) == type(timestamp(0)) && self.when.getFullYear() == 2026", {"when": "2026-01-02T00:00:00Z"}),
+        ("self.day + duration('24h') == timestamp('2026-01-02T00:00:00Z')", {"day": "2026-01-01"}),
+        ("self.long == duration('90s')", {"long": "1m30s"}),
+        ("self.long == duration('50h')", {"long": "2 days 2 hours"}),
+        ("self.long < duration('0s')", {"long": "-1.5h"}),
+        ("self.raw == b'abc' && size(self.raw) == 3", {"raw": "YWJj"}),
+        ("type(self.ratio) == double && self.ratio / 2.0 == 0.5", {"ratio": 1}),
+        ("type(self.count) == int && self.count / 2 == 1", {"count": 3.0}),
+        ("type(self.port) == int && self.port == 80", {"port": 80}),
+        ("type(self.port) == string", {"port": "http"}),
+        ("self.tags == ['b', 'a'] && self.tags != ['a'] && 'a' in self.tags", {"tags": ["a", "b"]}),
+        ("self.tags + ['b', 'c'] == ['c', 'b', 'a'] && (self.tags + ['b', 'c']).size() == 3", {"tags": ["a", "b"]}),
+        ("self.more != ['b', 'a'] && (self.more + ['b']).size() == 3", {"more": ["a", "b"]}),
+        ("self.ports == [{'name': 'b', 'n': 2.0}, {'name': 'a', 'n': 1.0}]", {"ports": AB}),
+        ("self.ports != [{'name': 'b', 'n': 2.0}, {'name': 'a', 'n': 2.0}]", {"ports": AB}),
+        ("(self.ports + [{'name': 'c'}, {'name': 'a', 'n': 9.0}]).map(p, p.name) == ['a', 'b', 'c']", {"ports": AB}),
+        ("(self.ports + [{'name': 'a', 'n': 9.0}])[0].n == 9.0", {"ports": AB}),
+        ("type(self.ports[0].n) == double && type(self.limits.x) == double", {"ports": AB, "limits": {"x": 1}}),
+        ("type(self.free.a) == double && size(self.free) == 1", {"free": {"a": 1, "b": 2}}),
+        (
+            "self.held.kind == 'K' && self.held.metadata.name == 'n' && size(self.held.metadata) == 1",
+            {"held": {"apiVersion": "v1", "kind": "K", "metadata": {"name": "n", "labels": {"a": "b"}}, "x": 1}},
+        ),
+        ("type(self.x__dash__y) == double", {"x-y": 1}),
+        ("self.x__dash__y == null", {"x-y": None}),
+    ],
+)
+def test_rules_see_values_of_the_types_that_the_schema_says(rule: str, spec: Obj) -> None:
+    made(typed_store(rule), **spec)
+    with pytest.raises(StoreInvalid, match="failed rule"):
+        made(typed_store(f"!({rule})"), **spec)
+
+
+def test_the_order_of_a_set_or_of_a_keyed_list_is_no_change() -> None:
+    store = typed_store("self == oldSelf")
+    made(store, tags=["a", "b"], ports=AB)
+    changed(store, tags=["b", "a"], ports=AB[::-1])
+    with pytest.raises(StoreInvalid, match="failed rule"):
+        changed(store, tags=["b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"long": "soon"}, "must be of type duration"),
+        ({"long": "1h x"}, "must be of type duration"),
+        ({"raw": "a!"}, "must be of type byte"),
+        ({"day": "2026-02-31"}, "Invalid date 2026-02-31"),
+    ],
+)
+def test_a_value_that_is_not_of_its_format_is_refused(spec: Obj, words: str) -> None:
+    with pytest.raises(StoreInvalid, match=words):
+        made(typed_store("true"), **spec)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("self.free.b == 1", "undefined field 'b'"),
+        ("self.held.spec == 1", "undefined field 'spec'"),
+        ("self.held.metadata.labels.size() == 0", "undefined field 'labels'"),
+        ("has(self.held.status)", "undefined field 'status'"),
+    ],
+)
+def test_what_a_rule_cannot_see_is_refused_with_its_definition(rule: str, words: str) -> None:
+    with pytest.raises(StoreInvalid, match=words):
+        typed_store(rule)
+
+
+def test_the_rules_of_an_object_may_cost_so_much_together() -> None:
+    one = "self.names.all(x, self.names.all(y, x == y || x != y))"
+    names = [f"n{i}" for i in range(200)]
+    with pytest.raises(
+        StoreInvalid, match="no further validation rules will be run due to call cost exceeds limit for"
+    ):
+        made(store_with({"rule": one}, {"rule": "false"}), names=names)
+    rules = [{"rule": f"{one} && {n} >= 0"} for n in range(100)]
+    made(store_with(*rules[:5]), names=names[:90])
+    with pytest.raises(
+        StoreInvalid, match=r"validation failed due to running out of cost budget|call cost exceeds limit"
+    ):
+        made(store_with(*rules), names=names[:90])
+
+
 def test_items_of_a_keyed_list_are_known_again_and_new_ones_have_nothing_to_be_compared_with() -> None:
     store = store_with()
     made(store, parts=[{"name": "x", "n": 2}])

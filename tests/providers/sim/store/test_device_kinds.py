@@ -82,6 +82,11 @@ CLAIMS = [
         devices(request(tolerations=[{"operator": "In"}])),
         'tolerations[0].operator: Unsupported value: "In": supported values: "Equal", "Exists"',
     ),
+    (devices(request(tolerations=[{"key": "a b"}])), 'tolerations[0].key: Invalid value: "a b": name part must'),
+    (
+        devices(request(tolerations=[{"key": "k", "value": "a b"}])),
+        'tolerations[0].value: Invalid value: "a b": a valid label must be',
+    ),
     (
         devices(*(request(f"r{n}") for n in range(33))),
         "spec.devices.requests: Too many: 33: must have at most 32 items",
@@ -173,6 +178,10 @@ def slice_of(**spec: Any) -> Obj:
             "spec.devices: Too many: 65: must have at most 64 items",
         ),
         (
+            slice_of(devices=[{"name": "a", "taints": [{"key": "k", "value": "-", "effect": "NoSchedule"}]}]),
+            'spec.devices[0].taints[0].value: Invalid value: "-"',
+        ),
+        (
             slice_of(devices=[{"name": "a", "attributes": {"v": {"version": "1.2"}}}]),
             'spec.devices[0].attributes[v].version: Invalid value: "1.2": must be a string compatible',
         ),
@@ -233,6 +242,8 @@ DEVICE = {
         "size": {"int": 3},
         "fast": {"bool": True},
         "driver": {"version": "580.95.5"},
+        "versions": {"versions": ["1.0.0", "2.0.0"]},
+        "sizes": {"ints": [1, 2]},
         "other.example.com/root": {"string": "pci"},
     },
     "capacity": {"memory": {"value": "40Gi"}},
@@ -261,6 +272,11 @@ MEMORY = "device.capacity['d.example.com'].memory"
         (f"{MEMORY}.asInteger() == 42949672960", True),
         (f"{OWN}.kind.lowerAscii().matches('^m.g$')", True),
         ("device.allowMultipleAllocations", False),
+        (f"{OWN}.?size.orValue(0) == 3 && !{OWN}.?nope.hasValue()", True),
+        (f"{OWN}.versions.exists(v, v == semver('2.0.0')) && {OWN}.sizes == [1, 2]", True),
+        (f"{OWN}.size == 3.0 && {OWN}.size < 3.5 && type({OWN}.size) == int", True),
+        (f"sets.contains(['mig', 'gpu'], [{OWN}.kind]) && size({OWN}) == 6", True),
+        (f"{OWN}.kind.startsWith('m') || {OWN}.nope == 1", True),
     ],
 )
 def test_expressions(expression: str, found: bool) -> None:
@@ -273,6 +289,8 @@ def test_expressions(expression: str, found: bool) -> None:
         (f"{OWN}.nope == 1", "no such key: nope"),
         ("device.attributes['nope'].x == 1", "no such key: x"),
         (f"{OWN}.kind", "expected a boolean value, got string"),
+        (MEMORY, r"expected a boolean value, got kubernetes\.Quantity"),
+        (f"'{'x' * 9000}'.replace('x', '{'y' * 900}') == {OWN}.kind", "cost limit exceeded"),
         (f"{OWN}.driver.compareTo(quantity('1')) == 0", "no such overload"),
     ],
 )
@@ -294,8 +312,11 @@ def test_an_expression_that_takes_too_long() -> None:
         ("1 +", "1"),
         ("gpu.driver == 'x'", "undeclared reference to 'gpu'"),
         ("(" * 50 + "true" + ")" * 50, "more than 40 parentheses"),
-        (f"cel.bind(own, {OWN}, own.size == 3)", "'cel.bind' is not supported here"),
-        (f"{OWN}.?size.orValue(0) == 3", "is not supported here"),
+        (f"cel.bind(own, {OWN}, own.size == 3)", "'cel' is not supported here"),
+        ("!" * 200 + "true", "expression recursion limit exceeded"),
+        ("device.driver" + " + 'x'" * 200 + " == ''", "expression recursion limit exceeded"),
+        ("'true'", "must evaluate to bool, not string"),
+        ("device.driver.frob()", "undeclared reference to 'frob'"),
     ],
 )
 def test_expressions_that_are_refused(expression: str, said: str) -> None:
@@ -309,7 +330,17 @@ RULED = LATEST.with_betas("resource.k8s.io/v1beta2")
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"taint": {"effect": "NoSchedule"}}, "spec.taint.key: Required value"),
+        ({"taint": {"effect": "NoSchedule"}}, 'spec.taint.key: Invalid value: "": name part must be non-empty'),
+        ({"taint": {"key": "a b", "effect": "NoSchedule"}}, 'spec.taint.key: Invalid value: "a b": name part must'),
+        ({"taint": {"key": "A_/b", "effect": "NoSchedule"}}, 'spec.taint.key: Invalid value: "A_/b": prefix part a'),
+        ({"taint": {"key": "a/b/c", "effect": "NoSchedule"}}, "spec.taint.key: Invalid value"),
+        (
+            {"taint": {"key": "k", "value": "a b", "effect": "None"}},
+            'spec.taint.value: Invalid value: "a b": a valid label must be',
+        ),
+        ({"taint": {"key": "k", "value": "v" * 64, "effect": "None"}}, "must be no more than 63 bytes"),
+        ({"taint": {"key": "k"}}, "spec.taint.effect: Required value"),
+        ({"taint": {"key": "k", "effect": "PreferNoSchedule"}}, 'Unsupported value: "PreferNoSchedule"'),
         ({"taint": {"key": "k", "effect": "Never"}}, 'spec.taint.effect: Unsupported value: "Never"'),
         (
             {"taint": {"key": "k", "effect": "NoSchedule"}, "deviceSelector": {"driver": "a_b"}},

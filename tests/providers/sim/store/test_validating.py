@@ -10,6 +10,7 @@ import yaml
 
 from providers.clock import VirtualClock
 from providers.sim.store import ApiError, PatchType, Store, StoreForbidden, StoreInvalid
+from providers.sim.store.cel import CelExpression
 from providers.sim.store.policies import collected_warnings
 
 Obj = dict[str, Any]
@@ -221,14 +222,94 @@ def test_nobody_locks_himself_out_of_his_policies() -> None:
     assert verdict(store, creation()) == "admitted"
 
 
-def test_an_eviction_is_no_deletion() -> None:
-    """Source: registry/core/pod/storage/eviction.go."""
-    store = installed(policy(rules=[{**RULE, "operations": ["DELETE"], "resources": ["pods"]}]))
+@pytest.mark.parametrize("made", ["object.data.m", "1 / 0 == 1 ? 'a' : 'b'", "object.data.n"])
+def test_a_variable_is_computed_once_whether_it_has_a_value_or_fails(
+    made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each asks the one before it twice: without a memory the last would ask the first a million times."""
+    chain = [f"variables.v{i} == 'x' || variables.v{i} != 'x' ? '' : ''" for i in range(20)]
+    variables = [{"name": f"v{i}", "expression": text} for i, text in enumerate([made, *chain])]
+    asked: list[str] = []
+    computed = CelExpression.value
+    monkeypatch.setattr(CelExpression, "value", lambda self, known: (asked.append(self.text), computed(self, known))[1])
+    store = installed(policy("variables.v20 == 'x'", "variables.v20 == 'y'", variables=variables))
+    asked.clear()
+    assert verdict(store, creation(n="1")) == "422"
+    assert asked.count(made) == 1
+    assert len(asked) == 23
+
+
+WIDE: list[Obj] = [{"name": "n", "expression": f"[{', '.join(map(str, range(100)))}]"}]
+COSTLY = "variables.n.all(x, variables.n.all(y, x < 1000 && y < x + 1000))"
+
+
+@pytest.mark.parametrize(("failure", "expected"), [("Fail", "422"), ("Ignore", "admitted")])
+def test_a_policy_may_cost_so_much_together(failure: str, expected: str) -> None:
+    for times, found in ((5, "admitted"), (20, expected)):
+        asked = [f"{COSTLY} && {n} >= 0" for n in range(times)]
+        store = installed(policy(*asked, "size(variables.n) == 100", variables=WIDE, failurePolicy=failure))
+        assert verdict(store, creation()) == found
+
+
+def test_a_chain_of_variables_that_double_a_text_ends() -> None:
+    chain = [{"name": "v0", "expression": f"'{'x' * 1000}'"}]
+    chain += [{"name": f"v{n}", "expression": f"variables.v{n - 1} + variables.v{n - 1}"} for n in range(1, 40)]
+    with pytest.raises(StoreInvalid, match="actual cost limit exceeded"):
+        creation()(installed(policy("size(variables.v39) > 0", variables=chain)))
+
+
+ON_EVICTIONS = {**RULE, "resources": ["pods/eviction"]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expression", "expected"),
+    [
+        ({**RULE, "operations": ["DELETE"], "resources": ["pods"]}, "false", "admitted"),
+        ({**RULE, "operations": ["UPDATE"], "resources": ["pods", "pods/status"]}, "false", "admitted"),
+        ({**RULE, "operations": ["CREATE"], "resources": ["pods"]}, "false", "admitted"),
+        (ON_EVICTIONS, "false", "422"),
+        ({**ON_EVICTIONS, "operations": ["UPDATE", "DELETE"]}, "false", "admitted"),
+        ({**ON_EVICTIONS, "resourceNames": ["q"]}, "false", "admitted"),
+        (ON_EVICTIONS, "object.kind == 'Eviction' && object.apiVersion == 'policy/v1'", "admitted"),
+        (ON_EVICTIONS, "object.metadata.name == 'p' && oldObject == null", "admitted"),
+        (ON_EVICTIONS, "object.deleteOptions.gracePeriodSeconds == 0", "admitted"),
+        (ON_EVICTIONS, "request.kind.group + request.kind.kind == 'policyEviction'", "admitted"),
+        (ON_EVICTIONS, "request.resource.resource + request.subResource == 'podseviction'", "admitted"),
+        (ON_EVICTIONS, "request.operation == 'CREATE' && request.name == 'p'", "admitted"),
+        (ON_EVICTIONS, "namespaceObject.metadata.name == 'other'", "422"),
+    ],
+)
+def test_an_eviction_is_created_and_no_deletion(rule: Obj, expression: str, expected: str) -> None:
+    """Source: registry/core/pod/storage/eviction.go, which asks nobody of the condition and the deletion of the pod."""
+    store = Store(VirtualClock())
     pod(store)
-    with pytest.raises(StoreInvalid):
-        store.delete(store.resource("pods"), "p", namespace="default")
-    store.evict("p", "default", grace_period_s=0)
-    assert store.list(store.resource("pods")) == []
+    store.create(store.resource("validatingadmissionpolicies"), policy(expression, rules=[rule]))
+    binding = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}}
+    store.create(store.resource("validatingadmissionpolicybindings"), binding)
+    said = {"deleteOptions": {"gracePeriodSeconds": 0}}
+    ask: Ask = lambda it: it.evict("p", "default", grace_period_s=0, eviction=said)  # noqa: E731
+    assert verdict(store, ask) == expected
+    assert len(store.list(store.resource("pods"))) == (0 if expected == "admitted" else 1)
+
+
+def test_the_booking_of_an_eviction_is_an_update_of_the_budget() -> None:
+    """The API server writes it as a client of its own, so that policies see it."""
+    booking = {"apiGroups": ["policy"], "apiVersions": ["v1"], "operations": ["UPDATE"]}
+    store = Store(VirtualClock())
+    budgets = store.resource("poddisruptionbudgets")
+    spec = {"minAvailable": 0, "selector": {"matchLabels": {"app": "a"}}}
+    made = store.create(budgets, {"metadata": {"name": "b"}, "spec": spec}, namespace="default")
+    status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0}
+    store.update(budgets, {**made, "status": {**status, "expectedPods": 1}}, subresource="status")
+    body = {"metadata": {"name": "p", "labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    held = store.create(store.resource("pods"), body, namespace="default")
+    store.update(store.resource("pods"), {**held, "status": {"phase": "Running"}}, subresource="status")
+    rules = [{**booking, "resources": ["poddisruptionbudgets/status"]}]
+    store.create(store.resource("validatingadmissionpolicies"), policy(rules=rules))
+    binding = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}}
+    store.create(store.resource("validatingadmissionpolicybindings"), binding)
+    with pytest.raises(StoreInvalid, match="poddisruptionbudgets"):
+        store.evict("p", "default")
 
 
 @pytest.mark.parametrize(
