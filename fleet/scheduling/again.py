@@ -49,10 +49,7 @@ NOT_COMPARED: Final = frozenset(
     }
 )
 """Fields that a pass does not read, or of which it reads what is compared here."""
-_BY_IDENTITY: Final = tuple(
-    it.name for it in fields(Snapshot) if it.name not in NOT_COMPARED and it.name not in _BY_VALUE
-)
-_tables = attrgetter(*_BY_IDENTITY)
+_tables = attrgetter(*(it.name for it in fields(Snapshot) if it.name not in NOT_COMPARED.union(_BY_VALUE)))
 _values = attrgetter(*_BY_VALUE)
 _KEY: Final = "a pass that found nothing to do"
 
@@ -62,31 +59,30 @@ class NothingToDo:
     """`NothingToDo` is what a pass without actions has seen, and from when on its answer may be another."""
 
     fleet: Fleet
-    may_buy: bool
     tables: tuple[object, ...]
     values: tuple[object, ...]
     at_s: float
     until_s: float
 
-    def holds(self, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> bool:
+    def holds(self, fleet: Fleet, snapshot: Snapshot) -> bool:
         """Returns whether a pass on this snapshot would find nothing to do either."""
-        same = self.fleet is fleet and self.may_buy == may_buy and self.at_s <= snapshot.now_s < self.until_s
+        same = self.fleet is fleet and self.at_s <= snapshot.now_s < self.until_s
         return same and all(map(is_, self.tables, _tables(snapshot))) and self.values == _compared(fleet, snapshot)
 
 
-def nothing_to_do(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> bool:
+def nothing_to_do(fleet: Fleet, snapshot: Snapshot) -> bool:
     """Returns whether the last pass found nothing to do, and one on this snapshot would not either."""
     known = snapshot.index.take(_KEY)
-    if not isinstance(known, NothingToDo) or not known.holds(fleet, snapshot, may_buy=may_buy):
+    if not isinstance(known, NothingToDo) or not known.holds(fleet, snapshot):
         return False
     snapshot.index.hand_on(_KEY, known)
     return True
 
 
-def remember_nothing_to_do(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> None:
+def remember_nothing_to_do(fleet: Fleet, snapshot: Snapshot) -> None:
     """Notes that a pass on this snapshot found nothing to do."""
     until_s = min(snapshot.now_s + LOOKED_AGAIN_S, next_instant_s(fleet, snapshot))
-    known = NothingToDo(fleet, may_buy, _tables(snapshot), _compared(fleet, snapshot), snapshot.now_s, until_s)
+    known = NothingToDo(fleet, _tables(snapshot), _compared(fleet, snapshot), snapshot.now_s, until_s)
     snapshot.index.hand_on(_KEY, known)
 
 
@@ -147,8 +143,7 @@ def _of_holder(gang: Gang, fleet: Fleet) -> Iterator[float]:
 def _of_claims(claim: Claim) -> tuple[float, ...]:
     """Returns when a launch is forgotten, a machine is kept for nobody, and when its type or GPUs are looked at."""
     failed = (it.at_s + mixed_cuts.AGAIN_AFTER_S for it in claim.history if it.what == mixed_cuts.FAILED)
-    launched_s = claim.launched_at_s
-    kept_s = claim.ready_at_s + MOVES_WITHIN_S
+    launched_s, kept_s = claim.launched_at_s, claim.ready_at_s + MOVES_WITHIN_S
     return (launched_s + LAUNCHES_WITHIN_S, launched_s + TYPE_CHECKED_AFTER_S, kept_s, *failed)
 
 

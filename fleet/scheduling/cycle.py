@@ -71,7 +71,7 @@ def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]
     if not waits and not growing(snapshot) and not lost:
         work_out_offerings(fleet, snapshot)
         return list(forgotten(snapshot))
-    if not lost and nothing_to_do(fleet, snapshot, may_buy=may_buy):
+    if may_buy and not lost and nothing_to_do(fleet, snapshot):
         return []
     machines, quota = CarriedState.taken(fleet, snapshot), CarriedLedger.taken(fleet, snapshot)
     started = AdmissionPass.start(fleet, snapshot, machines, quota, may_buy=may_buy)
@@ -80,8 +80,8 @@ def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]
     started.empty.hand_on()
     if started.stand:
         quota.hand_on(snapshot)
-    if not actions:
-        remember_nothing_to_do(fleet, snapshot, may_buy=may_buy)
+    if may_buy and not actions:
+        remember_nothing_to_do(fleet, snapshot)
     return actions
 
 

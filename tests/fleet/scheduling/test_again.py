@@ -32,7 +32,7 @@ def settled(world: World) -> Snapshot:
 
 
 def left_out(fleet: Fleet, seen: Snapshot) -> bool:
-    return nothing_to_do(fleet, seen, may_buy=True)
+    return nothing_to_do(fleet, seen)
 
 
 def made(fleet: Fleet, seen: Snapshot) -> Any:
@@ -127,8 +127,18 @@ def test_another_fleet_is_another_pass() -> None:
     world.waits(gang("g"))
     seen = settled(world)
     assert not left_out(yard().fleet, seen)
-    seen = settled(world)
-    assert not nothing_to_do(world.fleet, seen, may_buy=False)
+
+
+def test_a_pass_that_may_not_buy_is_no_answer_for_one_that_may() -> None:
+    world = World(FleetBuilder().pool().team().queue().build())
+    world.waits(gang("g"))
+    refused = replace(world.snapshot(), index=Index())
+    for _ in range(2):
+        told = cycle.decide(world.fleet, refused, may_buy=False)
+        world.apply(told)
+        refused = replace(world.snapshot(), index=refused.index)
+    assert not told
+    assert cycle.decide(world.fleet, refused)
 
 
 def test_a_pass_that_asks_for_anything_is_made_again_until_it_is_done() -> None:
