@@ -225,7 +225,10 @@ def _all_attached(machines: ClusterBackend, chosen: Iterable[SharedMachine], lin
     if not any(it.constraints.mounts for it in sets.values()):
         return True
     neighbours = machines.state.neighbours
-    return all(attaches(it.offering.offer.instance_type, neighbours, (sets[pods] for pods in it.pods)) for it in chosen)
+    held = (
+        (it.offering.offer.instance_type, [(sets[pods], count) for pods, count in it.pods.items()]) for it in chosen
+    )
+    return all(attaches(machine, neighbours, pods) for machine, pods in held)
 
 
 def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> bool:
