@@ -55,12 +55,8 @@ class PlainAssignment:
 
     def is_free(self, queue: QuotaNode) -> bool:
         """Returns whether the queue has all of it free now, and within its own quota."""
-        if not fits(queue, self.usage):
-            return False
-        for cell, amount in self.usage.items():  # noqa: SIM110  asked for each pod: a generator costs twice as much
-            if borrow_height(queue, cell, amount)[0]:
-                return False
-        return True
+        own = (not borrow_height(queue, cell, amount)[0] for cell, amount in self.usage.items())
+        return fits(queue, self.usage) and all(own)
 
 
 def _has_first(queue: QuotaQueueSpec, flavor_of: Mapping[str, str]) -> bool:

@@ -125,8 +125,7 @@ def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[st
     shared = {group for group, gangs in sharing.items() if gangs > 1}
     for uid, it in placed.items():
         torn = len(it.needs) > 1 and not shared.isdisjoint(groups.get(uid, ()))
-        free = [need for need in it.needs if not (caps.stays(need.pod_set) or _by_nvlink(need))]
-        if torn or not free or len(free) < len(it.needs):
+        if torn or not it.needs or any(caps.stays(need.pod_set) or _by_nvlink(need) for need in it.needs):
             yield uid
 
 
