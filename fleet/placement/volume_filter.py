@@ -149,7 +149,7 @@ def _attachments(pods: Iterable[tuple[EqualPods, int]], volumes: Volumes) -> _At
                 shared.add((driver, f"{kind.namespace}/{each.claim}"))
             elif driver:
                 own[driver] += count
-    return _Attachments(frozenset((driver, handle) for driver, handle in shared if driver), own)
+    return _Attachments(frozenset(it for it in shared if it[0]), own)
 
 
 def _volume_of(claim: VolumeClaim, volumes: Volumes) -> tuple[str, str]:
