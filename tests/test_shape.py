@@ -235,7 +235,6 @@ CAUGHT = {
     "fleet/disruption/context.py:found_at": RAISED_AGAIN,
     "fleet/fence.py:each": FENCE,
     "fleet/fence.py:together": FENCE,
-    "fleet/nodeclaims/lifecycle.py:_resting": RAISED_AGAIN,
     "fleet/nodeclaims/capacity_buffers.py:_room": FENCE,
     "fleet/nodeclaims/capacity_buffers.py:_rooms": FENCE,
     "fleet/scheduling/cycle.py:AdmissionPass._charge_or_withhold": "as that which has set its gang aside",

@@ -96,17 +96,11 @@ def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
     """Counts the machines that every budget counts as disrupted: they leave, are being replaced, or are not well."""
     new = [snapshot.claims[name] for name in replacing(snapshot.index, claims_whatever_runs(snapshot))]
     replaced = {name for claim in new if _replaces(claim, snapshot.now_s) for name in claim.replaces}
-    node_of = snapshot.nodes.get  # asked of all machines of a pool whenever one falls due: no function for each
-    found = [
-        None
+    return sum(
+        1
         for it in claims
-        if it.deleting
-        or it.disruption is not None
-        or it.name in replaced
-        or (node := node_of(it.node)) is None
-        or not node.ready
-    ]
-    return len(found)
+        if _leaving(it) or it.name in replaced or (node := snapshot.nodes.get(it.node)) is None or not node.ready
+    )
 
 
 @followed_each()

@@ -12,7 +12,7 @@ from typing import Final
 from fleet.actions import claim_subject
 from fleet.disruption.budgets import allowed
 from fleet.disruption.context import DisruptionContext, busy
-from fleet.disruption.eligibility import immovable, keeps
+from fleet.disruption.eligibility import immovable, keeps, spared
 from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle
 from fleet.disruption.simulation import WHAT_IFS, CandidateGroup, bought_for, in_turns
 from fleet.fence import concerning
@@ -111,16 +111,18 @@ def _may_stay(old: Claim) -> bool:
 
 
 def _unmoved(context: DisruptionContext, claim: Claim) -> bool:
-    """Returns whether nothing stands on a machine, nor happens to it."""
+    """Returns whether nothing stands on a machine nor happens to it, and neither node nor DaemonSets keep it."""
     left_alone = claim_subject(claim.name) in (context.snapshot.busy | context.snapshot.set_aside)
-    return not (claim.disruption or claim.deleting or left_alone) and context.is_empty(claim)
+    happens = left_alone or claim.disruption is not None or claim.deleting or claim.name in context.taken
+    return not happens and context.is_empty(claim) and spared(context, claim, Reason.NOT_NEEDED) is None
 
 
 def unused(context: DisruptionContext) -> Iterator[Command]:
     """Gives back machines that have been ready for long, and that what they were bought for has not moved to.
 
     Asked after all methods: whatever they let go now moves. What keeps the old machines (a PodDisruptionBudget, a
-    do-not-disrupt, a queue that was stopped) keeps them; nobody buys for them again while it does.
+    do-not-disrupt, a queue that was stopped) keeps them; nobody buys for them again while it does. A do-not-disrupt on
+    the machines themselves keeps these.
     """
     for bought in _purchases(context.snapshot.index, context.snapshot.claims):
         olds = [context.snapshot.claims.get(name) for name in bought[0].replaces]
@@ -138,16 +140,8 @@ def unused(context: DisruptionContext) -> Iterator[Command]:
 def _all_idle(context: DisruptionContext, bought: Sequence[Claim]) -> bool:
     """Returns whether machines have been ready for as long as is waited for a move, and nothing is on them."""
     ready_s = context.snapshot.now_s - MOVES_WITHIN_S
-    left_alone = context.snapshot.busy | context.snapshot.set_aside
-    return all(
-        claim.state is ClaimState.READY
-        and claim.ready_at_s <= ready_s
-        and not claim.disruption
-        and claim_subject(claim.name) not in left_alone
-        and claim.name not in context.taken
-        and context.is_empty(claim)
-        for claim in bought
-    )
+    ready = all(claim.state is ClaimState.READY and claim.ready_at_s <= ready_s for claim in bought)
+    return ready and all(_unmoved(context, claim) for claim in bought)
 
 
 @derived()

@@ -18,6 +18,7 @@ from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods,
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
 from fleet.gangs.taken_places import kept, reclaimed
 from fleet.gangs.transitions import FOR_GOOD, called_off, evicted, released, retired, spent
+from fleet.placement.device_allocator import tainted_devices
 from fleet.placement.inventory import usable
 from fleet.quota.queue_binding import binding_of, priority_of
 from fleet.reasons import Reason
@@ -233,6 +234,14 @@ def _lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> tuple[Reason, s
             return Reason.MACHINE_LOST, f"node {name} is gone before it was used"
         if (lost := lost_node(fleet, gang, snapshot.nodes[name])) is not None:
             return lost
+    return _lost_devices(snapshot, gang)
+
+
+def _lost_devices(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
+    claims = (snapshot.claims[pin.claim].node if pin.claim else pin.node for pin in gang.pins)
+    for name in sorted(set(claims) & snapshot.devices.machines.keys() & snapshot.nodes.keys()):
+        if tainted := tainted_devices(snapshot, gang, snapshot.nodes[name]):
+            return Reason.MACHINE_LOST, f"node {name} {tainted}; it was not used yet"
     return None
 
 

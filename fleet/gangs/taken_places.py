@@ -1,4 +1,4 @@
-"""Places of a gang that pods of no gang have taken before its own pods came.
+"""Places of a gang that pods of no gang have taken before its own pods came, or whose devices a rule has tainted.
 
 The agent decides where a gang goes, and kube-scheduler binds pods of no gang to whatever stands idle in that moment.
 The gang's pods, which name their node, would wait there until their time is over. Where the gang ran already, and had
@@ -11,6 +11,7 @@ from typing import Final
 
 from fleet.actions import EvictPod, PatchNode, node_subject, pod_subject
 from fleet.mig.layouts import kept_off
+from fleet.placement.device_allocator import tainted_devices
 from fleet.snapshot import Claim, Gang, Node, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS
 from fleet.snapshot.device_claims import without_undecided
@@ -44,9 +45,10 @@ def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[s
         return None
     if snapshot.now_s - since_s < LEFT_AFTER_S and any(True for _ in intruders(snapshot, gang, node)):
         return None
-    short = _overbooked(snapshot, node)
-    words = f"node {pin.node} has not enough {short} left: other pods came before those of the gang"
-    return (words, since_s) if short else None
+    if short := _overbooked(snapshot, node):
+        return f"node {pin.node} has not enough {short} left: other pods came before those of the gang", since_s
+    tainted = tainted_devices(snapshot, gang, node)
+    return (f"node {pin.node} {tainted}", since_s) if tainted else None
 
 
 def kept(snapshot: Snapshot, gang: Gang) -> Iterator[PatchNode]:

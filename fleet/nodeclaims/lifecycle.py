@@ -8,28 +8,25 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
-from fleet.catalog import InstanceType
 from fleet.fence import Decided, each
 from fleet.nodeclaims.capacity_buffers import buffer_tenants, failed_buffers
-from fleet.nodeclaims.cutting import departure, drifted_layout, drifted_layouts, recut, steady_types
+from fleet.nodeclaims.cutting import drifted_layout, drifted_layouts, recut
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import is_unregistered, launched, registered, registration
 from fleet.nodeclaims.repair import (
     READY,
-    conditions_of,
     node_failure,
     repair_policies,
     told_of_gpus,
     unrecorded,
-    unwell,
 )
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, MachineEvent, Node, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
-from fleet.snapshot.lookups import awaited, claims_by_node, machines_held, node_names, node_of
+from fleet.snapshot.lookups import awaited, machines_held, node_names, node_of
 from fleet.snapshot.seats import starting_gang
 from model import labels
 from model.changed import changed
@@ -53,18 +50,18 @@ def decide_among(fleet: Fleet, snapshot: Snapshot, claims: Iterable[Claim]) -> l
     """Returns the next step of these claims, for who knows where something has changed."""
     named = ((claim_subject(claim.name), claim) for claim in claims)
     free = ((subject, claim) for subject, claim in named if subject not in snapshot.busy)
-    found = cache(partial(_found, fleet, snapshot))  # what raises there raises in the fence of each
+    occupied = cache(partial(_Occupied.of, fleet, snapshot))  # what raises there raises in the fence of each
 
     def step(claim: Claim) -> Iterator[Action]:
         if claim.state is ClaimState.READY:
-            return _ready(fleet, snapshot, claim, found())
+            return _ready(fleet, snapshot, claim, occupied())
         return _STEPS[claim.state](fleet, snapshot, claim)
 
     return list(each(snapshot, free, step))
 
 
 def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
-    """Returns the claims, by name, without those that are ready and stay as they are however much time passes.
+    """Returns the claims, by name, without those at rest: ready, and they stay as they are however much time passes.
 
     What can be said of one table is worked out when that changes: one node that changes is looked at with the others,
     but not with ten thousand claims and their instances.
@@ -220,11 +217,9 @@ _WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
 # -- ready: in use, empty, unwell, or being cut anew -----------------------------------------------------------------
 
 
-class _ReadyMachines(NamedTuple):
-    """What is asked of every ready machine, looked up once for all of them."""
+class _Occupied(NamedTuple):
+    """Where anybody has pods, or is to have, looked up once for all ready machines."""
 
-    at_rest: Mapping[str, str]
-    """Node -> claim of the machines of which nothing is to be said but whether they are empty."""
     held: Mapping[str, object]
     """Claims with gangs."""
     spare: Mapping[str, object]
@@ -232,26 +227,16 @@ class _ReadyMachines(NamedTuple):
     ordinary: Mapping[str, object]
     """Nodes with ordinary pods."""
 
-    def holds(self, claim: Claim) -> bool:
-        """Returns whether anybody has pods on a machine, or is to have."""
+    @classmethod
+    def of(cls, fleet: Fleet, snapshot: Snapshot) -> "_Occupied":
+        return cls(machines_held(snapshot), buffer_tenants(fleet, snapshot), snapshot.ordinary_pods)
+
+    def has(self, claim: Claim) -> bool:
         return claim.name in self.held or claim.node in self.ordinary or claim.name in self.spare
 
 
-def _found(fleet: Fleet, snapshot: Snapshot) -> _ReadyMachines:
-    held, spare = machines_held(snapshot), buffer_tenants(fleet, snapshot)
-    return _ReadyMachines(_at_rest(fleet, snapshot), held, spare, snapshot.ordinary_pods)
-
-
-def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim, among: _ReadyMachines) -> Iterator[Action]:
-    node, held = node_of(snapshot, claim), among.holds(claim)
-    if node is None or among.at_rest.get(node.name) != claim.name or instance_gone(snapshot, claim):
-        yield from _attended(fleet, snapshot, claim, node, held=held)
-    elif held is bool(claim.emptied_at_s):
-        yield _emptied(snapshot, claim, held=held)
-
-
-def _attended(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node | None, *, held: bool) -> Iterator[Action]:
-    """Yields the next step of a ready machine with which anything may be the matter."""
+def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim, occupied: _Occupied) -> Iterator[Action]:
+    node, held = node_of(snapshot, claim), occupied.has(claim)
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif node is None or instance_gone(snapshot, claim):
@@ -274,39 +259,7 @@ def _attended(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node | None,
         event = MachineEvent(node.ready_changed_at_s, said, f"node {node.name}")
         yield SaveClaim(changed(claim, node_ready=node.ready).remembering(event))
     elif held is bool(claim.emptied_at_s):
-        yield _emptied(snapshot, claim, held=held)
-
-
-def _emptied(snapshot: Snapshot, claim: Claim, *, held: bool) -> SaveClaim:
-    return SaveClaim(changed(claim, emptied_at_s=0.0 if held else snapshot.now_s))
-
-
-def _at_rest(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
-    """Returns node -> claim of the ready machines of which nothing is to be said but whether they are empty.
-
-    They are so until claim or node are others, however much time passes; most questions are about such machines.
-    """
-    index = snapshot.index
-    types = steady_types(index, snapshot.catalog.types)
-    return _resting(index, claims_by_node(snapshot), snapshot.nodes, fleet, types)
-
-
-@followed_each(2)
-def _resting(claim: Claim, node: Node | None, fleet: Fleet, types: Mapping[str, InstanceType]) -> str | None:
-    try:
-        return claim.name if node is not None and _rests(claim, node, fleet, types) else None
-    except Exception:  # noqa: BLE001  its own step raises again, and is fenced
-        return None
-
-
-def _rests(claim: Claim, node: Node, fleet: Fleet, types: Mapping[str, InstanceType]) -> bool:
-    policies = repair_policies(fleet, claim.node_pool)
-    ready = claim.state is ClaimState.READY and claim.disruption is None and claim.node_ready and node.ready
-    told = told_of_gpus(claim, node) is claim and not unrecorded(claim, node, policies)
-    joined = node.has_finalizer and not node.deleting and not node.taints
-    cut = claim.recut_at_s > claim.ready_at_s or departure(claim, node, fleet.node_pools, types) is not None
-    well = ready and told and joined and not cut and not unwell(policies, conditions_of(node))
-    return well and claim.capacity_pool.capacity_type != RESERVED
+        yield SaveClaim(changed(claim, emptied_at_s=0.0 if held else snapshot.now_s))
 
 
 def _complained(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Claim:

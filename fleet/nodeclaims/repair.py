@@ -131,7 +131,8 @@ def told_of_gpus(claim: Claim, node: Node) -> Claim:
     if not node.conditions and not claim.gpu_conditions:
         return claim
     found = ((name, node.conditions.get(name)) for name in (GPU_FAILED, GPU_NEEDS_RESET))
-    told = tuple(MachineEvent(it.since_s, name, it.message) for name, it in found if it is not None)
+    held = ((name, it) for name, it in found if it is not None and it.status == "True")
+    told = tuple(MachineEvent(it.since_s, name, it.message) for name, it in held)
     same = [it[1:] for it in told] == [it[1:] for it in claim.gpu_conditions]
     return claim if same else replace(claim, gpu_conditions=told)
 

@@ -153,12 +153,11 @@ class ConstrainedPods:
         found: _RoomLater = {}
         if not (self.rules.spreads and self.zones):
             return found
-        by_host = self.rules.by_host
-        for slot in best_first(parts):
-            room, where = slot.room_for(self.need.pod_set.requests), self._site_of(slot)
-            known = found.setdefault(where, {}) if room > 0 and usable(slot) else None
-            if known is not None and sum(known.values()) < missing and by_host.obstacle(slot) is None:
-                known[slot] = 1 if by_host.checks else room
+        for slot in [it for it in best_first(parts) if usable(it) and it.room_for(self.need.pod_set.requests) > 0]:
+            known = found.setdefault(self._site_of(slot), {})
+            room = min(missing - sum(known.values()), slot.room_for(self.need.pod_set.requests))
+            if room > 0 and (held := self._held_by_host(slot, room)):
+                known[slot] = held
         return {where: slots for where, slots in found.items() if slots}
 
     def _site_of(self, slot: NodeSlot) -> SiteKey:
@@ -273,12 +272,21 @@ class ConstrainedPods:
 
     def _most_per_host(self, site: NodeSlot, count: int) -> int:
         """How many of the pods a new machine may hold, however large it is, with others as empty beside it."""
-        rules, mark, held = self.rules.by_host, self.state.mark(), 0
+        mark = self.state.mark()
         hosts = [NodeSlot(f"host/{n}", "", "", site.labels, site.taints, {PODS: count}) for n in range(2)]
         for host in hosts:
             self.state.add(host)
-        while held < count and rules.obstacle(hosts[0]) is None:
-            self.state.take(hosts[0], {}, 1, self.need.pod_set)
+        held = self._held_by_host(hosts[0], count)
+        self.state.undo(mark)
+        return held
+
+    def _held_by_host(self, slot: NodeSlot, most: int) -> int:
+        """How many of the pods a machine may hold, of at most so many for which it has room, as others stand now."""
+        rules, mark, held = self.rules.by_host, self.state.mark(), 0
+        if not rules.checks:
+            return most
+        while held < most and rules.obstacle(slot) is None:
+            self.state.take(slot, {}, 1, self.need.pod_set)
             held += 1
         self.state.undo(mark)
         return held

@@ -5,12 +5,14 @@ which they are published, and comes back to try the next where a later request f
 steps, and then there is no place. Source: `k8s.io/dynamic-resource-allocation/structured` (1.36).
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import repeat
 from typing import Final
 
-from fleet.snapshot import PodSet
+from fleet.snapshot import Gang, GangState, Node, Pod, PodSet, Snapshot
 from fleet.snapshot.affinity import tolerates
 from fleet.snapshot.devices import (
     NO_DEVICES,
@@ -26,6 +28,8 @@ from fleet.snapshot.devices import (
     Parts,
     RequestedDevices,
 )
+from fleet.snapshot.lookups import claims_by_node, machines_held
+from fleet.snapshot.seats import seats_of
 from model.index import Index, derived
 from model.kinds import Toleration
 
@@ -310,3 +314,91 @@ class DevicesThere:
 def device_allocator(_index: Index, _devices: ClusterDevices) -> DeviceAllocator:
     """Returns the allocator that is kept as long as the devices are the same."""
     return DeviceAllocator()
+
+
+def allocated_on(snapshot: Snapshot, node: str) -> Iterator[tuple[PodSet | None, tuple[AllocatedDevice, ...]]]:
+    """Yields what is allocated on a node, and to pods of which set; those of no gang have none.
+
+    What was allocated to a pod that is gone is free as soon as its claim is.
+    """
+    there = {pod.key for table in (snapshot.node_pods, snapshot.daemon_pods) for pod in table.get(node, ())}
+    sets = _claiming_sets(snapshot.index, snapshot.gang_pods, snapshot.gangs)
+    found: dict[object, tuple[PodSet | None, list[AllocatedDevice]]] = {}
+    for each in snapshot.devices.allocated.get(node, ()):
+        holder = sets.get((each.pod, each.claim)) or sets.get((each.pod, ""))
+        if holder is not None or not each.pod or each.pod in there:
+            whose = each.pod if holder is None or holder.count > 1 else id(holder)
+            found.setdefault(whose, (holder, []))[1].extend(each.devices)
+    yield from ((holder, tuple(devices)) for holder, devices in found.values())
+
+
+@derived(1)
+def _claiming_sets(
+    _index: Index, gang_pods: Mapping[str, tuple[Pod, ...]], gangs: Mapping[str, Gang]
+) -> Mapping[tuple[str, str], PodSet]:
+    """Returns which set claims devices that a pod has, of gangs that hold their places.
+
+    By `namespace/name` of the pod, and of the claim where pods share it: then it is not the pod's set, perhaps.
+    """
+    found: dict[tuple[str, str], PodSet] = {}
+    for gang in gangs.values():
+        sets = {pods.name: pods for pods in gang.pod_sets if pods.constraints.devices}
+        if sets and gang.holds_capacity:
+            theirs = gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+            shared = [(it.shared, pods) for pods in sets.values() for it in pods.constraints.devices if it.shared]
+            found |= {(pod.key, ""): sets[pod.pod_set] for pod in theirs if pod.pod_set in sets}
+            found |= {(pod.key, f"{gang.namespace}/{name}"): pods for pod in theirs for name, pods in shared}
+    return found
+
+
+# -- places whose devices a rule has tainted since --------------------------------------------------------------------
+
+
+def tainted_devices(snapshot: Snapshot, gang: Gang, node: Node) -> str:
+    """Returns that rules keep from a gang, on a node, devices that its pods have not been given yet; empty if not so.
+
+    Who has its devices keeps them under `NoSchedule`. Of several gangs there the first admitted come first, then the
+    oldest: not all need let go of their places.
+    """
+    machine = snapshot.devices.machines.get(node.name, _NO_DEVICES)
+    ruled = {taint.key for device in machine.devices for taint in device.ruled}
+    claims = list(_to_be_met(snapshot, gang, node)) if ruled else []
+    used = [it.devices for it in snapshot.devices.allocated.get(node.name, ())]
+    if _all_met(machine, used, claims) or not _all_met(_without_rules(machine), used, claims):
+        return ""
+    return f"has devices that its pods claim, and a DeviceTaintRule gives {', '.join(sorted(ruled))} to them"
+
+
+_NO_DEVICES: Final = MachineDevices(())
+
+
+def _without_rules(machine: MachineDevices) -> MachineDevices:
+    return replace(machine, devices=tuple(replace(device, ruled=()) for device in machine.devices))
+
+
+def _to_be_met(snapshot: Snapshot, gang: Gang, node: Node) -> Iterator[tuple[DeviceClaim, ...]]:
+    """Yields the claims of each pod on a node that has no devices yet: of gangs before this one, then of its own."""
+    claim = claims_by_node(snapshot).get(node.name)
+    place = claim.name if claim is not None else node.name
+    given = Counter(id(holder) for holder, _ in allocated_on(snapshot, node.name))
+    here = [it for it in machines_held(snapshot).get(place, ()) if _turn(it) < _turn(gang)]
+    for each in (*sorted(here, key=_turn), gang):
+        seats = Counter[str]()
+        for pin in seats_of(snapshot, each):
+            seats[pin.pod_set] += pin.count if place in {pin.claim, pin.node} else 0
+        for pods in each.pod_sets:
+            yield from repeat(pods.constraints.devices, max(0, seats[pods.name] - given[id(pods)]))
+
+
+def _turn(gang: Gang) -> tuple[bool, float, str]:
+    return gang.state is not GangState.ADMITTED, gang.admitted_at_s or gang.created_at_s, gang.uid
+
+
+def _all_met(
+    machine: MachineDevices, used: Iterable[Iterable[AllocatedDevice]], claims: Iterable[tuple[DeviceClaim, ...]]
+) -> bool:
+    """Returns whether pods with these claims find their devices on a machine of which some are in use."""
+    use, allocator = DevicesInUse(machine), DeviceAllocator()
+    for devices in used:
+        use.take_known(devices)
+    return all(allocator.allocate(use, each) for each in claims)

@@ -16,20 +16,18 @@ from fleet.offerings.reservations import closes_s, offer_of, reservation_of
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.candidate_offerings import KnownCandidates, candidates_at_list_price
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
-from fleet.placement.device_allocator import DevicesThere
+from fleet.placement.device_allocator import DevicesThere, allocated_on
 from fleet.placement.domains import ClosedNode, Place
 from fleet.placement.neighbours import Neighbours, PodsPut
 from fleet.placement.opportunity_cost import OpportunityCosts
 from fleet.placement.plan import Recut
 from fleet.reasons import Reason
-from fleet.snapshot import FOR_PODS, Claim, ClaimState, Gang, GangState, Node, Pod, PodSet, Snapshot
+from fleet.snapshot import FOR_PODS, Claim, ClaimState, Gang, GangState, Node, Pod, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS
-from fleet.snapshot.devices import AllocatedDevice
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
 from model import labels
 from model.fleet import Fleet
-from model.index import Index, derived
 from model.kinds import NodePool
 
 MOVES_WITHIN_S: Final = 900.0
@@ -132,7 +130,7 @@ def who_stands_where(
         return found(snapshot.repelling_pods)
 
     known = snapshot.devices
-    devices = DevicesThere(known, partial(_allocated, snapshot), snapshot.index)
+    devices = DevicesThere(known, partial(allocated_on, snapshot), snapshot.index)
     return Neighbours(
         snapshot.namespaces,
         snapshot.volumes,
@@ -143,41 +141,6 @@ def who_stands_where(
         devices=devices,
         types=snapshot.catalog.types,
     )
-
-
-def _allocated(snapshot: Snapshot, node: str) -> Iterator[tuple[PodSet | None, tuple[AllocatedDevice, ...]]]:
-    """Yields what is allocated on a node, and to pods of which set; those of no gang have none.
-
-    What was allocated to a pod that is gone is free as soon as its claim is.
-    """
-    there = {pod.key for table in (snapshot.node_pods, snapshot.daemon_pods) for pod in table.get(node, ())}
-    sets = _claiming_sets(snapshot.index, snapshot.gang_pods, snapshot.gangs)
-    found: dict[object, tuple[PodSet | None, list[AllocatedDevice]]] = {}
-    for each in snapshot.devices.allocated.get(node, ()):
-        holder = sets.get((each.pod, each.claim)) or sets.get((each.pod, ""))
-        if holder is not None or not each.pod or each.pod in there:
-            whose = each.pod if holder is None or holder.count > 1 else id(holder)
-            found.setdefault(whose, (holder, []))[1].extend(each.devices)
-    yield from ((holder, tuple(devices)) for holder, devices in found.values())
-
-
-@derived(1)
-def _claiming_sets(
-    _index: Index, gang_pods: Mapping[str, tuple[Pod, ...]], gangs: Mapping[str, Gang]
-) -> Mapping[tuple[str, str], PodSet]:
-    """Returns which set claims devices that a pod has, of gangs that hold their places.
-
-    By `namespace/name` of the pod, and of the claim where pods share it: then it is not the pod's set, perhaps.
-    """
-    found: dict[tuple[str, str], PodSet] = {}
-    for gang in gangs.values():
-        sets = {pods.name: pods for pods in gang.pod_sets if pods.constraints.devices}
-        if sets and gang.holds_capacity:
-            theirs = gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-            shared = [(it.shared, pods) for pods in sets.values() for it in pods.constraints.devices if it.shared]
-            found |= {(pod.key, ""): sets[pod.pod_set] for pod in theirs if pod.pod_set in sets}
-            found |= {(pod.key, f"{gang.namespace}/{name}"): pods for pod in theirs for name, pods in shared}
-    return found
 
 
 def node_slot(

@@ -175,15 +175,17 @@ class Neighbours:
         self._begin(repelling=False)
         return self._where.items()
 
-    def mounting(self, place: Place) -> Iterable[EqualPods]:
-        """Yields the classes of pods on a place that mount volumes."""
-        self._begin(repelling=False)
-        return (kind for kind in self._mounting if place in self._where[kind])
+    def mounting(self, place: Place) -> Sequence[tuple[EqualPods, int]]:
+        """Returns the classes of pods on a place that mount volumes, with how many of each."""
+        return self._counted_on(place, self._mounting)
 
     def claiming(self, place: Place) -> Sequence[tuple[EqualPods, int]]:
         """Returns the classes of pods on a place that claim devices, with how many of each."""
+        return self._counted_on(place, self._claiming)
+
+    def _counted_on(self, place: Place, kinds: Iterable[EqualPods]) -> Sequence[tuple[EqualPods, int]]:
         self._begin(repelling=False)
-        return [(kind, count) for kind in self._claiming if (count := self._where[kind].get(place, 0)) > 0]
+        return [(kind, count) for kind in kinds if (count := self._where[kind].get(place, 0)) > 0]
 
     def repelling(self) -> Sequence[EqualPods]:
         """Returns the classes of pods with required anti-affinity that stand anywhere now."""

@@ -4,7 +4,9 @@ Sources: the plugins VolumeRestrictions (ReadWriteOncePod), NodeVolumeLimits (CS
 (`pkg/scheduler/framework/plugins`, 1.36). Storage capacity that drivers publish is not looked at.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.catalog import InstanceType
@@ -31,8 +33,20 @@ _ZONES: Final = {
     "failure-domain.beta.kubernetes.io/region": REGION,
 }
 """Label of a volume or node -> its name of today."""
-_Attachments = frozenset[tuple[str, str]]
-"""(driver, handle) of each volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attachments:
+    """`_Attachments` are the volumes that pods of some classes attach to their machine."""
+
+    shared: frozenset[tuple[str, str]] = frozenset()
+    """(driver, handle) of each volume that is attached once, however many of the pods mount it."""
+    own: Mapping[str, int] = field(default_factory=dict)
+    """CSI driver -> volumes that come with each pod (`volumes[].ephemeral`), for all of the pods."""
+
+    def of(self, driver: str) -> int:
+        """Returns how many of them a driver attaches."""
+        return sum(it == driver for it, _ in self.shared) + self.own.get(driver, 0)
 
 
 def volume_checks(neighbours: Neighbours, kind: EqualPods) -> Checks:
@@ -49,7 +63,8 @@ def volume_checks(neighbours: Neighbours, kind: EqualPods) -> Checks:
     known = [claim for claim in claims if claim is not None]
     if exclusive := [claim.name for claim in known if _ONE_POD in claim.access_modes]:
         yield EVERYWHERE, _exclusive(neighbours, kind, exclusive)
-    if attached := _attachments(kind, volumes):
+    attached = _attachments([(kind, 1)], volumes)
+    if attached.shared or attached.own:
         yield ITSELF, _within_limits(neighbours, attached)
     yield (
         EVERYWHERE,
@@ -118,57 +133,62 @@ def _exclusive(neighbours: Neighbours, kind: EqualPods, names: Collection[str]) 
     return lambda _: IN_USE if users.pods else None
 
 
-def _attachments(kind: EqualPods, volumes: Volumes) -> _Attachments:
-    """(driver, handle) of each volume that pods mount; one to be made has the driver of its class and the claim's name.
+def _attachments(pods: Iterable[tuple[EqualPods, int]], volumes: Volumes) -> _Attachments:
+    """Returns what so many pods of each class attach, as far as a CSI driver does it.
 
-    A claim of its own that comes with each pod counts once for the class of pods: what comes with them is never shared.
+    A volume to be made has the driver of its class; the name of its claim is its handle where pods may share it.
     """
-    found = set()
-    names, to_be_made = _mounted(kind.namespace, kind.constraints, volumes)
-    for name in names:
-        claim = volumes.claims.get(f"{kind.namespace}/{name}")
-        volume = volumes.volumes.get(claim.volume) if claim is not None else None
-        if volume is not None:
-            found.add((volume.driver, volume.handle))
-        elif claim is not None and (known := class_of(volumes, claim.storage_class)) is not None:
-            found.add((known.provisioner, claim.key))
-    for each in to_be_made:
-        if (known := class_of(volumes, class_to_be(volumes, each.storage_class))) is not None:
-            found.add(
-                (known.provisioner, f"{kind.namespace}/{each.claim}" if each.claim else f"{id(kind)}/{each.volume}")
-            )
-    return frozenset((driver, handle) for driver, handle in found if driver)
+    shared, own = set[tuple[str, str]](), Counter[str]()
+    for kind, count in pods:
+        names, to_be_made = _mounted(kind.namespace, kind.constraints, volumes)
+        claims = (volumes.claims.get(f"{kind.namespace}/{name}") for name in names)
+        shared.update(_volume_of(claim, volumes) for claim in claims if claim is not None)
+        for each in to_be_made:
+            driver = _driver_of(class_to_be(volumes, each.storage_class), volumes)
+            if each.claim:
+                shared.add((driver, f"{kind.namespace}/{each.claim}"))
+            elif driver:
+                own[driver] += count
+    return _Attachments(frozenset(it for it in shared if it[0]), own)
+
+
+def _volume_of(claim: VolumeClaim, volumes: Volumes) -> tuple[str, str]:
+    """Returns (driver, handle) of the volume of a claim; one that is to be made has its claim's name."""
+    volume = volumes.volumes.get(claim.volume)
+    return (volume.driver, volume.handle) if volume else (_driver_of(claim.storage_class, volumes), claim.key)
+
+
+def _driver_of(name: str, volumes: Volumes) -> str:
+    """Returns the driver of a class of volumes; empty where there is no such class."""
+    known = class_of(volumes, name)
+    return "" if known is None else known.provisioner
 
 
 def _within_limits(neighbours: Neighbours, wanted: _Attachments) -> Check:
     """No more volumes of a driver than it says a node can attach; for machines to come their type says it."""
-    volumes = neighbours.volumes
 
     def check(place: Place) -> NodeObstacle | None:
         limits = _limits(place, neighbours)
         if not limits:
             return None
-        there = frozenset(each for kind in neighbours.mounting(place) for each in _attachments(kind, volumes))
+        there = _attachments(neighbours.mounting(place), neighbours.volumes)
         return None if _attached(limits, wanted, there) else TOO_MANY
 
     return check
 
 
 def _attached(limits: Mapping[str, int], wanted: _Attachments, there: _Attachments) -> bool:
-    for driver, most in limits.items():
-        new = sum(of == driver for of, _ in wanted - there)
-        if new and new + sum(of == driver for of, _ in there) > most:
-            return False
-    return True
+    more = _Attachments(wanted.shared - there.shared, wanted.own)
+    new = ((more.of(driver), driver, most) for driver, most in limits.items())
+    return not any(count and count + there.of(driver) > most for count, driver, most in new)
 
 
-def attaches(machine: InstanceType, neighbours: Neighbours, pod_sets: Iterable[PodSet]) -> bool:
-    """Returns whether a machine that is to be bought attaches the volumes of all these pods."""
+def attaches(machine: InstanceType, neighbours: Neighbours, pods: Iterable[tuple[PodSet, int]]) -> bool:
+    """Returns whether a machine that is to be bought attaches the volumes of so many pods of each set."""
     if not machine.attach_limits:
         return True
-    kinds = (neighbours.kind_of(it) for it in pod_sets if it.constraints.mounts)
-    wanted = frozenset(each for kind in kinds for each in _attachments(kind, neighbours.volumes))
-    return _attached(machine.attach_limits, wanted, frozenset())
+    mounting = ((neighbours.kind_of(it), count) for it, count in pods if it.constraints.mounts)
+    return _attached(machine.attach_limits, _attachments(mounting, neighbours.volumes), _Attachments())
 
 
 def _limits(place: Place, neighbours: Neighbours) -> Mapping[str, int] | None:

@@ -87,7 +87,10 @@ class Mover(Protocol):
         """Returns whom to move for a workload that has quota and no place; empty where nobody helps."""
 
     def compares(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
-        """Returns whether `instead_of_buying` may look for somebody to move; else it has been asked with that."""
+        """Returns whether `instead_of_buying` may look for somebody to move."""
+
+    def note_purchase(self, workload: Workload, given: Sequence[PodSetAssignment]) -> None:
+        """Notes of a workload that has a place what `instead_of_buying` would, where that does not look for anybody."""
 
     def rests(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether `instead_of_buying` has nothing to look for, and nothing to say, as things stand."""

@@ -23,6 +23,7 @@ from fleet.quota.entries import (
 from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, SecondPassWorkload
 from fleet.quota.nomination import Nominator, about
 from fleet.quota.pending_queue import PendingQueue, RequeueCounter, order_key
+from fleet.quota.preemption import Mover
 from fleet.quota.specs import QuotaQueueSpec
 from fleet.quota.tree import Cell, QuotaNode, borrow_height, charge, fits, release
 from fleet.quota.workload import PodSetAssignment, PreemptionMode, Workload
@@ -54,12 +55,8 @@ class PlainAssignment:
 
     def is_free(self, queue: QuotaNode) -> bool:
         """Returns whether the queue has all of it free now, and within its own quota."""
-        if not fits(queue, self.usage):
-            return False
-        for cell, amount in self.usage.items():  # noqa: SIM110  asked for each pod: a generator costs twice as much
-            if borrow_height(queue, cell, amount)[0]:
-                return False
-        return True
+        own = (not borrow_height(queue, cell, amount)[0] for cell, amount in self.usage.items())
+        return fits(queue, self.usage) and all(own)
 
 
 def _has_first(queue: QuotaQueueSpec, flavor_of: Mapping[str, str]) -> bool:
@@ -197,10 +194,9 @@ class AdmissionScheduler(Nominator):
 
     def _all_fit(self, heads: Sequence[tuple[Workload, PlainAssignment]]) -> bool:
         """Returns whether each of several heads has its quota and a place, and nobody to move, whoever comes before."""
-        mover = self.mover
         for workload, plain in heads:
-            moves = mover is not None and self.queues[workload.queue].preemption.moves
-            if moves and mover is not None and not mover.rests(workload, plain.given):
+            mover = self._mover_for(workload)
+            if mover is not None and not mover.rests(workload, plain.given):
                 return False
         if not self.ledger.placement.finds_all([(workload, plain.given) for workload, plain in heads]):
             return False
@@ -218,15 +214,19 @@ class AdmissionScheduler(Nominator):
     def _admit_plain(self, workload: Workload, plain: PlainAssignment, *, only: bool) -> AdmittedWorkload | None:
         """Admits a head with a known assignment; None where it has no quota or place any more.
 
-        Of an `only` one it is asked here whether others may be moved for it: then there is None, too.
+        Of an `only` one it is asked here whether others may have to be moved for it, because that costs less than what
+        would be bought: then there is None, too. Nobody is looked for here: what a pass looks for is bounded, and the
+        cycle will.
         """
-        node = self.ledger.tree.queues[workload.queue]
+        node, mover = self.ledger.tree.queues[workload.queue], self._mover_for(workload) if only else None
         if not plain.is_free(node):
             return None
         with about(workload):
             place = self.ledger.placement.find(workload, plain.given)
-            if isinstance(place, PlacementRefusal) or (only and self._may_move_others(workload, plain)):
+            if isinstance(place, PlacementRefusal) or (mover and mover.compares(workload, plain.given)):
                 return None
+            if mover is not None:
+                mover.note_purchase(workload, plain.given)
             holder = AdmittedWorkload(workload, node, plain.given, plain.usage, self.now_s, place=place)
             self.ledger.add(holder)
             self.count(holder)
@@ -235,14 +235,9 @@ class AdmissionScheduler(Nominator):
         self.changed(node)
         return holder
 
-    def _may_move_others(self, workload: Workload, plain: PlainAssignment) -> bool:
-        """Returns whether others may have to be moved for it, because that costs less than what would be bought.
-
-        Where they may, nobody is looked for here: what a pass looks for is bounded, and the cycle will.
-        """
-        if self.mover is None or not self.queues[workload.queue].preemption.moves:
-            return False
-        return self.mover.compares(workload, plain.given)
+    def _mover_for(self, workload: Workload) -> Mover | None:
+        """Returns who finds others to move for a workload; None where its queue has nobody moved."""
+        return self.mover if self.queues[workload.queue].preemption.moves else None
 
     def _next(self, overdue: list[Workload], closed: frozenset[str]) -> list[Workload]:
         """Returns whom to decide next: who is moved, whom others were evicted for, the `overdue`, and then all heads.

@@ -15,7 +15,7 @@ from fleet.nodeclaims.launch import WrittenClaims
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.cluster_state import PODS, NodeAssignment, lacks, planned_slot
+from fleet.placement.cluster_state import PODS, NodeAssignment, NodeSlot, lacks, planned_slot
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.placement.volume_filter import attaches
@@ -60,7 +60,8 @@ def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purch
     found = purchase_unplanned(lines, alone_usd_h, machines.planner.capacity, effort, caps.capacity)
     if found is None or not _all_attached(machines, found.machines, lines):
         return None
-    _commit(machines, gangs, found.machines, on_state=True)
+    _commit(machines, gangs, found.machines)
+    _stand(machines, gangs)
     return BoughtApart(frozenset(gangs), found.tally)
 
 
@@ -96,7 +97,7 @@ def buy_together(
     kept = any(_placed_by_topology(gangs, line) for line in lines) or not _all_attached(machines, found.machines, lines)
     if found.machines and not kept:
         machines.planner.capacity.give_back(planned_claims)
-        _commit(machines, gangs, found.machines, on_state=False)  # all have their places: nobody asks it any more
+        _commit(machines, gangs, found.machines)  # the cluster state stays as it is: all have their places
     _write_purposes(machines, gangs, names)
     return found.tally
 
@@ -124,8 +125,7 @@ def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[st
     shared = {group for group, gangs in sharing.items() if gangs > 1}
     for uid, it in placed.items():
         torn = len(it.needs) > 1 and not shared.isdisjoint(groups.get(uid, ()))
-        free = [need for need in it.needs if not (caps.stays(need.pod_set) or _by_nvlink(need))]
-        if torn or not free or len(free) < len(it.needs):
+        if torn or not it.needs or any(caps.stays(need.pod_set) or _by_nvlink(need) for need in it.needs):
             yield uid
 
 
@@ -225,7 +225,10 @@ def _all_attached(machines: ClusterBackend, chosen: Iterable[SharedMachine], lin
     if not any(it.constraints.mounts for it in sets.values()):
         return True
     neighbours = machines.state.neighbours
-    return all(attaches(it.offering.offer.instance_type, neighbours, (sets[pods] for pods in it.pods)) for it in chosen)
+    held = (
+        (it.offering.offer.instance_type, [(sets[pods], count) for pods, count in it.pods.items()]) for it in chosen
+    )
+    return all(attaches(machine, neighbours, pods) for machine, pods in held)
 
 
 def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> bool:
@@ -233,17 +236,27 @@ def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> 
     return line.need.pod_set.wishes and not gangs[line.member.gang].plan.purchases
 
 
-def _commit(
-    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine], *, on_state: bool
-) -> None:
+def _stand(machines: ClusterBackend, gangs: Iterable[str]) -> None:
+    """Adds the machines of gangs all of whose pods are bought for, with these: others look for places after them."""
+    slots: dict[str, NodeSlot] = {}
+    for uid in gangs:
+        placed = machines.placed[uid]
+        pod_sets = {need.pod_set.name: need.pod_set for need in placed.needs}
+        for it in placed.plan.assignments:
+            if it.slot.claim not in slots:
+                slots[it.slot.claim] = it.slot
+                machines.state.add(it.slot)
+            machines.state.place(it.slot, pod_sets[it.pod_set], it.count)
+
+
+def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine]) -> None:
     """Takes the chosen machines: opens their claims, deducts them from the limits, assigns the pods.
 
-    Assignments to other machines stay. `on_state`: the cluster state has the machines, too, with these pods on them.
+    Assignments to other machines stay.
     """
     order = {uid: number for number, uid in enumerate(gangs)}
     given_up = {claim for placed in gangs.values() for claim in placed.bought}
     assignments = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
-    pod_sets = {(uid, it.pod_set.name): it.pod_set for uid, w in gangs.items() for it in w.needs}
     written: dict[str, tuple[tuple[PlannedNodeClaims, ...], WrittenClaims, dict[str, Offering]]] = {}
     owned: dict[str, list[SharedMachine]] = {}
     for machine in bought:
@@ -260,11 +273,7 @@ def _commit(
         for claim, machine in zip(by_claim, mine, strict=True):
             slot = planned_slot(machine.offering, f"claim/{claim}", room=machine.offering.flexible_room)
             slot.claim = claim
-            if on_state:
-                machines.state.add(slot)
             for member, count in machine.pods.items():
-                if on_state:
-                    machines.state.place(slot, pod_sets[member], count)
                 assignments[member.gang].append(NodeAssignment(member.pod_set, slot, count))
         machines.planner.capacity.spend(plan.purchases)
         written[uid] = plan.purchases, claims, by_claim

@@ -115,18 +115,17 @@ class RoomByMoving:
         return []
 
     def compares(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
-        """Returns whether `instead_of_buying` may look for moves: it would buy, and of its shape none was compared.
+        """Returns whether `instead_of_buying` may look for moves: it would buy, and of its shape none was compared."""
+        return self._is_new(self.backend.planner.alike(workload, given)) and bool(self._purchase(workload, given))
 
-        Where it has nothing to look for, what it would note of the gang is noted.
+    def note_purchase(self, workload: Workload, given: Sequence[PodSetAssignment]) -> None:
+        """Notes of a gang that buys, as those of its shape do, what that was compared with, or that it had better wait.
+
+        That is what `instead_of_buying` notes of one for which it has nothing to look for.
         """
-        if (plan := self._purchase(workload, given)) is None:
-            return False
-        asked = self.backend.planner.alike(workload, given)
-        if self._is_new(asked):
-            return True
-        if not (self.ends.ending and self.ends.leave_room(workload, given, plan)):
-            self.compared[workload.uid] = self._buys.get(asked, "")
-        return False
+        plan = self._purchase(workload, given)
+        if plan is not None and not (self.ends.ending and self.ends.leave_room(workload, given, plan)):
+            self.compared[workload.uid] = self._buys.get(self.backend.planner.alike(workload, given), "")
 
     def rests(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether it is certain that there is nothing to compare with a purchase, and nothing to tell of one.

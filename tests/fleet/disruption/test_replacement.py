@@ -188,6 +188,29 @@ def test_what_was_bought_for_a_machine_that_may_not_go_is_given_back() -> None:
     assert world.disrupted() == [], "and nothing is bought for it again"
 
 
+KEPT = [
+    pytest.param({"do_not_disrupt": "true"}, None, id="its node says do-not-disrupt"),
+    pytest.param({}, {"do_not_disrupt": "true"}, id="a pod of a DaemonSet says do-not-disrupt"),
+]
+
+
+def keep(world: World, name: str, node: dict[str, Any], daemon: dict[str, Any] | None) -> None:
+    at = world.claims[name].node
+    world.nodes[at] = replace(world.nodes[at], **node)
+    if daemon is not None:
+        world.stands(replace(foreign_pod("agent", at, {}), daemon=True, **daemon))
+
+
+@pytest.mark.parametrize(("node", "daemon"), KEPT)
+def test_what_was_bought_and_may_not_be_disrupted_is_not_given_back(
+    node: dict[str, Any], daemon: dict[str, Any] | None
+) -> None:
+    world = bought_long_ago()
+    world.gangs["uid-g"] = replace(world.gang("g"), do_not_disrupt="true")
+    keep(world, "new", node, daemon)
+    assert told(world.disrupted()) == {}
+
+
 def test_a_pod_of_somebody_else_keeps_the_unit() -> None:
     world = drifted()
     world.stands(foreign_pod("x", "node-m1"))
@@ -261,6 +284,16 @@ def test_replacements_of_a_template_that_has_changed_since_are_given_back(
         assert opened(actions) == [], "others are bought for them afterwards"
     else:
         assert told(actions) == {}
+
+
+@pytest.mark.parametrize(("node", "daemon"), KEPT)
+def test_replacements_of_a_template_that_has_changed_stay_where_they_may_not_be_disrupted(
+    node: dict[str, Any], daemon: dict[str, Any] | None
+) -> None:
+    world = replaced(False, False, ready_at_s=NOW - 5)
+    within(world, template={"labels": {"a": "c"}})
+    keep(world, "r1", node, daemon)
+    assert "NotNeeded" not in told(world.disrupted()).values()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A machine at rest is asked only whether it is empty, and says what it would say if everything were asked."""
+"""A machine at rest is not asked what is to be done about it: it would say nothing."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,17 +7,17 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.fence import Decided
 from fleet.nodeclaims import lifecycle
-from fleet.snapshot import MachineEvent, NodeCondition, NodeDisruption, Snapshot
+from fleet.snapshot import MachineEvent, NodeCondition, NodeDisruption
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
 from model import labels
-from model.fleet import Fleet
 from model.index import Index
-from model.kinds import NEVER
+from model.kinds import NEVER, Taint
 from tests.support.fleets import NOW, gang, small_fleet
 from tests.support.world import World
 
+FOR_GPUS = Taint(key="nvidia.com/gpu", effect="NoSchedule")
+"""What most nodes with GPUs carry for good."""
 OF_NODES: tuple[dict[str, Any], ...] = (
     {},
     {},
@@ -26,9 +26,11 @@ OF_NODES: tuple[dict[str, Any], ...] = (
     {"ready": False, "ready_changed_at_s": NOW - 1},
     {"deleting": True},
     {"has_finalizer": False},
+    {"taints": (FOR_GPUS,)},
     {"taints": (FOR_GANGS,)},
     {"taints": (UNREGISTERED,)},
     {"taints": (RECUTTING,)},
+    {"conditions": {"GpuFailed": NodeCondition("False", NOW - 10)}},
     {"conditions": {"GpuFailed": NodeCondition("True", NOW - 10)}},
     {"conditions": {"GpuFailed": NodeCondition("True", NOW - 1000)}},
     {"conditions": {"MemoryPressure": NodeCondition("False", NOW - 1000)}},
@@ -64,27 +66,23 @@ def machines(draw: st.DrawFn) -> World:
     return world
 
 
-def steps(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
-    return lifecycle.decide_among(fleet, snapshot, snapshot.claims.values())
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.lists(machines(), min_size=1, max_size=3))
-def test_a_machine_at_rest_says_what_it_would_say_if_all_were_asked(worlds: list[World]) -> None:
+def test_of_a_machine_at_rest_there_is_nothing_to_say(worlds: list[World]) -> None:
     index = Index()  # views go on from world to world
     for world in worlds:
         seen = replace(world.snapshot(), index=index)
-        with patch.object(lifecycle, "_at_rest", lambda _fleet, _snapshot: {}):
-            asked = steps(world.fleet, seen)
-        assert steps(world.fleet, seen) == asked
+        asked = lifecycle.decide_among(world.fleet, seen, seen.claims.values())
+        assert lifecycle.decide(world.fleet, seen)[: len(asked)] == asked
 
 
-def test_of_a_well_machine_nothing_else_is_asked() -> None:
+def test_a_well_machine_is_not_asked() -> None:
+    """Nor is one whose node has taints that stay, as most with GPUs have."""
     world = World(small_fleet())
     world.machine("m0")
     world.machine("m1", emptied_at_s=0.0)
     world.machine("m2", node={"deleting": True})
-    with patch.object(lifecycle, "_attended", return_value=iter(())) as attended:
-        found = steps(world.fleet, world.snapshot())
-    assert [it.claim.name for it in found] == ["m1"]  # type: ignore[union-attr]
-    assert [call.args[2].name for call in attended.call_args_list] == ["m2"]
+    world.machine("m3", node={"taints": (FOR_GPUS,)})
+    with patch.object(lifecycle, "_ready", return_value=iter(())) as asked:
+        lifecycle.decide(world.fleet, world.snapshot())
+    assert [call.args[2].name for call in asked.call_args_list] == ["m1", "m2"]

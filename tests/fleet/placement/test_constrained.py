@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.placement.plan import PlacementPlan
 from fleet.placement.pod_filter import pod_filter
+from fleet.placement.volume_filter import attaches
 from fleet.reasons import Refusal
 from fleet.snapshot import Pod, PodSet
 from fleet.snapshot.constraints import (
@@ -403,13 +404,76 @@ def test_no_more_volumes_than_the_driver_attaches_to_a_node() -> None:
     assert where(rig(made, may_buy=False).plan(*sets[:2])) == [("m0", 1), ("m0", 1)]
 
 
-def test_what_is_to_be_bought_attaches_what_its_type_does() -> None:
-    """Two volumes go onto a machine of this type: three pods with one each are bought two machines."""
-    type_ = replace(P5, attach_limits={"ebs.csi.aws.com": 2})
-    made = world(instanceTypes=[P5.name])
-    made.volumes = waiting()
+def attaching(most: int, *machines: tuple[str, str]) -> World:
+    """A world in which machines attach so many volumes, those that stand and those to be bought."""
+    made = world(*machines, instanceTypes=[P5.name])
+    limits = {"ebs.csi.aws.com": most}
+    made.volumes = replace(waiting(), limits={made.claims[name].node: limits for name, _ in machines})
+    type_ = replace(P5, attach_limits=limits)
     offers = tuple(replace(it, instance_type=type_) if it.instance_type is P5 else it for it in made.catalog.offers)
     made.catalog = replace(made.catalog, types={**made.catalog.types, P5.name: type_}, offers=offers)
+    return made
+
+
+SCRATCH = PodConstraints(ephemeral=(EphemeralClaim("scratch", "gp3"),))
+
+
+def test_a_volume_that_comes_with_each_pod_is_attached_for_each() -> None:
+    """Of five pods two have their volumes attached to the machine that stands, the others to two more."""
+    plan = rig(attaching(2, ("m0", A))).plan(pods(SCRATCH, count=5))
+    assert (where(plan)[0], sum(count for _, _, _, count in bought(plan))) == (("m0", 2), 2)
+
+
+@pytest.mark.parametrize("held", [0, 1, 2])
+def test_volumes_of_equal_pods_that_stand_count_for_each(held: int) -> None:
+    made = attaching(2, ("m0", A))
+    for n in range(held):
+        made.stands(other(f"p{n}", made.claims["m0"].node, constraints=SCRATCH))
+    refusal = rig(made, may_buy=False).refusal(pods(SCRATCH, count=3 - held))
+    assert "exceed max volume count" in refusal.message
+
+
+@pytest.mark.parametrize(("count", "attached"), [(1, True), (2, True), (3, False)])
+def test_a_machine_to_be_bought_attaches_the_volumes_of_all_its_pods(count: int, attached: bool) -> None:
+    made = attaching(2)
+    machine = made.catalog.types[P5.name]
+    assert attaches(machine, rig(made).board.neighbours, [(pods(SCRATCH), count)]) is attached
+
+
+PORT = PodConstraints(host_ports=(PodHostPort(80),))
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "pieces"),
+    [
+        (SCRATCH, 3, {A: 1, B: 2}),
+        (MOUNTS, 5, {B: 1}),
+        (spread(HOST, 2), 2, {A: 2, B: 3}),
+        (PORT, 1, {A: 4, B: 5}),
+        (replace(SCRATCH, host_ports=PORT.host_ports), 1, {A: 4, B: 5}),
+    ],
+)
+def test_spread_pods_fill_what_stands_up_to_what_bounds_a_machine(
+    asked: PodConstraints, kept: int, pieces: dict[str, int]
+) -> None:
+    """A machine in zone a is for five of ten pods as soon as others stand in zone b, or for as many as a host takes.
+
+    A machine attaches three volumes: one of each pod, or one that they share.
+    """
+    made = attaching(3, ("m0", A))
+    made.volumes = replace(
+        made.volumes,
+        claims={"ns/data": VolumeClaim("ns", "data", storage_class="gp3", volume="pv", bound=True)},
+        volumes={"pv": PersistentVolume("pv", driver="ebs.csi.aws.com", handle="v")},
+    )
+    plan = rig(made).plan(pods(replace(asked, spread=(*asked.spread, *spread().spread)), count=10))
+    there = sum(it.count for it in plan.assignments if it.slot.node)
+    assert (there, {zone: number for _, zone, _, number in bought(plan)}) == (kept, pieces)
+
+
+def test_what_is_to_be_bought_attaches_what_its_type_does() -> None:
+    """Two volumes go onto a machine of this type: three pods with one each are bought two machines."""
+    made = attaching(2)
     asked = [PodConstraints(ephemeral=(EphemeralClaim("data", "gp3", f"data-web-{n}"),)) for n in range(3)]
     sets = [pods(it, count=1, name=f"main-{n}") for n, it in enumerate(asked)]
     assert sum(count for _, _, _, count in bought(rig(made).plan(*sets))) == 2

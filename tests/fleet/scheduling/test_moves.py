@@ -1,5 +1,6 @@
 """Room made by moving: who goes elsewhere so that a waiting gang finds a place, and that all of them run in the end."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,10 @@ from fleet.actions import Action, SaveGang
 from fleet.cost.lost_work import RESTART_S
 from fleet.gangs.lost_machines import BOOT_S
 from fleet.gangs.transitions import released
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
-from fleet.scheduling.moves import stays_until_s
+from fleet.scheduling.moves import RoomByMoving, stays_until_s
 from fleet.snapshot import Gang, GangState, PodBudget, PodSet
 from fleet.snapshot.gangs import LIVE_FIELDS
 from model.upstream.selectors import LabelSelector
@@ -200,6 +202,27 @@ def test_who_is_like_one_that_found_room_has_others_moved_where_that_costs_less_
     made.waits(of("larger", 8))
     assert told(turn(made)) == [("g0", Reason.MADE_ROOM)]
     assert (made.gang("large").state, set(made.claims)) == (GangState.ADMITTED, {"m0", "m1", "m2"})
+
+
+def test_to_ask_whether_anybody_may_move_notes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked of the second and third of a shape, which buy as the first does; all are told what was rejected."""
+    made = halves(shop())
+    made.waits(of("more", 8), of("most", 8))
+    for name in ("g0", "g1"):
+        changed(made, name, admitted_at_s=NOW - 9.5 * HOUR_S)
+    asked, question = list[str](), RoomByMoving.compares
+
+    def noting_nothing(mover: RoomByMoving, workload: Workload, place: Sequence[PodSetAssignment]) -> bool:
+        asked.append(workload.name)
+        before = dict(mover.compared), dict(mover.ends.awaited)
+        found = question(mover, workload, place)
+        assert (mover.compared, mover.ends.awaited) == before
+        return found
+
+    monkeypatch.setattr(RoomByMoving, "compares", noting_nothing)
+    turn(made)
+    assert asked == ["ns/more", "ns/most"]
+    assert all("instead of moving" in made.gang(name).message for name in ("large", "more", "most"))
 
 
 def test_nothing_is_bought_for_whom_others_leave() -> None:
