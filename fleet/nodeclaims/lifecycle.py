@@ -4,7 +4,6 @@ Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/n
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
@@ -39,7 +38,7 @@ from fleet.snapshot import (
     Snapshot,
 )
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
-from fleet.snapshot.lookups import awaited, claims_by_node, machines_held, node_names, node_of
+from fleet.snapshot.lookups import awaited, machines_held, node_names, node_of
 from fleet.snapshot.seats import starting_gang
 from model import labels
 from model.changed import changed
@@ -63,11 +62,13 @@ def decide_among(fleet: Fleet, snapshot: Snapshot, claims: Iterable[Claim]) -> l
     """Returns the next step of these claims, for who knows where something has changed."""
     named = ((claim_subject(claim.name), claim) for claim in claims)
     free = ((subject, claim) for subject, claim in named if subject not in snapshot.busy)
-    found = cache(partial(_found, fleet, snapshot))  # what raises there raises in the fence of each
+    found: _ReadyMachines | None = None
 
     def step(claim: Claim) -> Iterator[Action]:
+        nonlocal found
         if claim.state is ClaimState.READY:
-            return _ready(fleet, snapshot, claim, found())
+            found = found or _found(fleet, snapshot)  # what raises there raises in the fence of each
+            return _ready(fleet, snapshot, claim, found)
         return _STEPS[claim.state](fleet, snapshot, claim)
 
     return list(each(snapshot, free, step))
@@ -230,11 +231,25 @@ _WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
 # -- ready: in use, empty, unwell, or being cut anew -----------------------------------------------------------------
 
 
+class _LookedAt(NamedTuple):
+    """A ready machine as it was looked at, and whether nothing was to be said of it but whether it is empty.
+
+    That is so until claim or node are others, however much time passes; most questions are about such machines.
+    """
+
+    claim: Claim
+    node: Node
+    fleet: Fleet
+    types: Mapping[str, InstanceType]
+    rests: bool
+
+
 class _ReadyMachines(NamedTuple):
     """What is asked of every ready machine, looked up once for all of them."""
 
-    at_rest: Mapping[str, str]
-    """Node -> claim of the machines of which nothing is to be said but whether they are empty."""
+    types: Mapping[str, InstanceType]
+    looked_at: dict[str, _LookedAt]
+    """Claim -> what was found of it last."""
     held: Mapping[str, object]
     """Claims with gangs."""
     spare: Mapping[str, object]
@@ -246,15 +261,33 @@ class _ReadyMachines(NamedTuple):
         """Returns whether anybody has pods on a machine, or is to have."""
         return claim.name in self.held or claim.node in self.ordinary or claim.name in self.spare
 
+    def rests(self, fleet: Fleet, claim: Claim, node: Node) -> bool:
+        """Returns whether nothing is to be said of a machine but whether it is empty."""
+        known = self.looked_at.get(claim.name)
+        alike = known is not None and known.node is node and known.fleet is fleet and known.types is self.types
+        if known is not None and alike and not claim.differs_but_in_use(known.claim):
+            return known.rests
+        try:
+            found = _rests(claim, node, fleet, self.types)
+        except Exception:  # noqa: BLE001  its own step raises again, and is fenced
+            found = False
+        self.looked_at[claim.name] = _LookedAt(claim, node, fleet, self.types, found)
+        return found
+
 
 def _found(fleet: Fleet, snapshot: Snapshot) -> _ReadyMachines:
+    looked_at, claims = snapshot.index.kept(_found), snapshot.claims
+    if len(looked_at) > 2 * len(claims):
+        for name in looked_at.keys() - claims.keys():
+            del looked_at[name]
+    types = steady_types(snapshot.index, snapshot.catalog.types)
     held, spare = machines_held(snapshot), buffer_tenants(fleet, snapshot)
-    return _ReadyMachines(_at_rest(fleet, snapshot), held, spare, snapshot.ordinary_pods)
+    return _ReadyMachines(types, looked_at, held, spare, snapshot.ordinary_pods)
 
 
 def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim, among: _ReadyMachines) -> Iterator[Action]:
     node, held = node_of(snapshot, claim), among.holds(claim)
-    if node is None or among.at_rest.get(node.name) != claim.name or instance_gone(snapshot, claim):
+    if node is None or not among.rests(fleet, claim, node) or instance_gone(snapshot, claim):
         yield from _attended(fleet, snapshot, claim, node, held=held)
     elif held is bool(claim.emptied_at_s):
         yield _emptied(snapshot, claim, held=held)
@@ -291,29 +324,11 @@ def _emptied(snapshot: Snapshot, claim: Claim, *, held: bool) -> SaveClaim:
     return SaveClaim(changed(claim, emptied_at_s=0.0 if held else snapshot.now_s))
 
 
-def _at_rest(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
-    """Returns node -> claim of the ready machines of which nothing is to be said but whether they are empty.
-
-    They are so until claim or node are others, however much time passes; most questions are about such machines.
-    """
-    index = snapshot.index
-    types = steady_types(index, snapshot.catalog.types)
-    return _resting(index, claims_by_node(snapshot), snapshot.nodes, fleet, types)
-
-
-@followed_each(2)
-def _resting(claim: Claim, node: Node | None, fleet: Fleet, types: Mapping[str, InstanceType]) -> str | None:
-    try:
-        return claim.name if node is not None and _rests(claim, node, fleet, types) else None
-    except Exception:  # noqa: BLE001  its own step raises again, and is fenced
-        return None
-
-
 def _rests(claim: Claim, node: Node, fleet: Fleet, types: Mapping[str, InstanceType]) -> bool:
     policies = repair_policies(fleet, claim.node_pool)
     ready = claim.state is ClaimState.READY and claim.disruption is None and claim.node_ready and node.ready
     told = told_of_gpus(claim, node) is claim and not unrecorded(claim, node, policies)
-    joined = node.has_finalizer and not node.deleting and not node.taints
+    joined = claim.node == node.name and node.has_finalizer and not node.deleting and not node.taints
     cut = claim.recut_at_s > claim.ready_at_s or departure(claim, node, fleet.node_pools, types) is not None
     well = ready and told and joined and not cut and not unwell(policies, conditions_of(node))
     return well and claim.capacity_pool.capacity_type != RESERVED
