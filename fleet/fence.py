@@ -50,6 +50,8 @@ def told_apart(decided: Iterable[Decided]) -> tuple[list[Action], list[DecisionF
     """Returns (actions, failures), both in order."""
     there = list(decided)
     failed = [it for it in there if isinstance(it, DecisionFailed)]
+    if not failed:
+        return there, []  # type: ignore[return-value]
     return [it for it in there if not isinstance(it, DecisionFailed)], failed
 
 

@@ -273,7 +273,8 @@ def followed_each(tables: int = 1) -> Callable[[Callable[..., R | None]], Callab
         def news_of_one(
             index: Index, held: tuple[Any, dict[str, R]], now: Sequence[Any], context: Sequence[object]
         ) -> dict[str, R | None]:
-            news, get, before = dict[str, R | None](), now[0].get, held[1].get
+            news: dict[str, R | None] = {}  # not `dict[...]()`: to make the type takes longer than the rest of it
+            get, before = now[0].get, held[1].get
             for key in _differing(index, held[0][0], now[0]):
                 result = None if (value := get(key)) is None else function(value, *context)
                 if before(key) != result:
@@ -283,7 +284,8 @@ def followed_each(tables: int = 1) -> Callable[[Callable[..., R | None]], Callab
         def news_of_several(
             index: Index, held: tuple[Any, dict[str, R]], now: Sequence[Any], context: Sequence[object]
         ) -> dict[str, R | None]:
-            news, before, (first, *others) = dict[str, R | None](), held[1].get, now
+            news: dict[str, R | None] = {}
+            before, (first, *others) = held[1].get, now
             for key in {key for old, new in zip(held[0], now, strict=False) for key in _differing(index, old, new)}:
                 there = key in first
                 result = function(first[key], *[it.get(key) for it in others], *context) if there else None

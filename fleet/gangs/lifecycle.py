@@ -53,7 +53,7 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, among: Collection[str] | None = 
     jobs = ((uid, snapshot.jobs[uid]) for uid in uids if uid in snapshot.jobs and uid not in snapshot.gangs)
     gangs = ((uid, snapshot.gangs[uid]) for uid in uids if uid in snapshot.gangs)
     grouped = ((gang_subject(uid), uid) for uid in sorted(snapshot.job_pods))
-    risky = frozenset[str]() if among is not None else at_risk(snapshot)
+    risky: Collection[str] = () if among is not None else at_risk(snapshot)
 
     def may_have_lost(gang: Gang) -> bool:
         return gang.uid in (risky if among is None else at_risk(snapshot, (gang,)))

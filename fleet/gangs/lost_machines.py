@@ -162,11 +162,17 @@ def lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin)
 
 def _lost_machine(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
     claim, node = snapshot.claims.get(pin.claim), snapshot.nodes.get(pin.node)
+    if claim is not None and node is not None and _is_well(claim, node):  # as most are
+        return _taken_from(snapshot, gang, job, pin, node)
     if claim is not None and (leaving := _leaving_machine(claim, node, snapshot.now_s)) is not None:
         return leaving
     if node is None or (pin.claim and claim is None):
         return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} is gone", snapshot.now_s)
     return _lost_slices(gang, claim, node, pin) or _driven_from(fleet, snapshot, gang, job, pin, node, claim)
+
+
+def _is_well(claim: Claim, node: Node) -> bool:
+    return claim.cut is None and not _is_leaving(claim) and not _is_unsafe(node)
 
 
 def _leaving_machine(claim: Claim, node: Node | None, now_s: float) -> LostPlace | None:

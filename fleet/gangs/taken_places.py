@@ -36,12 +36,17 @@ def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[s
     lacks_s = max(gang.admitted_at_s, gang.not_ready_since_s)
     if snapshot.now_s - lacks_s < TAKEN_AFTER_S:
         return None
-    mine = (it for it in active_pods(snapshot, gang) if it.pod_set == pin.pod_set)
-    sent = [it for it in mine if place_of(snapshot, gang, it) == pin.node]
-    told_s = min((it.waits_since_s for it in sent if it.waits_since_s and not it.node), default=snapshot.now_s)
+    told_s = min(
+        (it.waits_since_s for it in unplaced_pods(snapshot, gang) if _is_sent(snapshot, gang, it, pin)),
+        default=snapshot.now_s,
+    )
     # of a pod that was gated before nobody knows since when: its condition keeps the time from before, or none
     since_s = max(told_s, lacks_s)
-    if snapshot.now_s - since_s < TAKEN_AFTER_S or (has_been_ready(gang) and any(it.node for it in sent)):
+    if snapshot.now_s - since_s < TAKEN_AFTER_S:
+        return None
+    if has_been_ready(gang) and any(
+        it.node and _is_sent(snapshot, gang, it, pin) for it in active_pods(snapshot, gang)
+    ):
         return None
     if snapshot.now_s - since_s < LEFT_AFTER_S and any(True for _ in intruders(snapshot, gang, node)):
         return None
@@ -49,6 +54,11 @@ def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[s
         return f"node {pin.node} has not enough {short} left: other pods came before those of the gang", since_s
     tainted = tainted_devices(snapshot, gang, node)
     return (f"node {pin.node} {tainted}", since_s) if tainted else None
+
+
+def _is_sent(snapshot: Snapshot, gang: Gang, pod: Pod, pin: Pin) -> bool:
+    """Returns whether a pod of the gang is at a place of it, or was released to it."""
+    return pod.pod_set == pin.pod_set and place_of(snapshot, gang, pod) == pin.node
 
 
 def kept(snapshot: Snapshot, gang: Gang) -> Iterator[PatchNode]:

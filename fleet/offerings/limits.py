@@ -128,7 +128,7 @@ def _placement_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) ->
     stands in it.
     """
     named = {name: place for name, pool in pools.items() if (place := pool.spec.placement).group}
-    clusters = {place.group: Counter[str]() for place in named.values() if place.strategy == "cluster"}
+    clusters: dict[str, Counter[str]] = {it.group: Counter() for it in named.values() if it.strategy == "cluster"}
     by_pool = {name: clusters[place.group] for name, place in named.items() if place.group in clusters}
     for claim in claims if by_pool else ():
         if claim.node_pool in by_pool:

@@ -11,6 +11,7 @@ While a pass works on it, nobody else has it; where a pass fails, it is gone and
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final, Self
 
 from fleet.actions import gang_subject
@@ -63,6 +64,8 @@ class CarriedState:
     """Slot -> what it has resources of."""
     _rank: dict[str, str] = field(default_factory=dict)
     """Slot -> what the slots are ordered by."""
+    _ranked_anew: bool = False
+    """Whether a slot goes elsewhere in that order now, and has not been moved there yet."""
     _closed: dict[str, Place] = field(default_factory=dict)
     """Nodes that take no pod."""
     _held: Mapping[str, Gang] = field(default_factory=dict)
@@ -109,7 +112,7 @@ class CarriedState:
         for name, slot in changed.items():
             self._exchange(name, slot)
         if came:
-            self._put_in_order()
+            self._put_in_order(came)
         self._held = held
         for uid in [uid for uid in held if uid in going or uid not in self._standing]:
             with concerning(gang_subject(whole(uid))):
@@ -188,7 +191,9 @@ class CarriedState:
             del self._blank[name], self._resources[name], self._rank[name]
         else:
             self._resources[name] = frozenset(slot.free)
-            self._rank[name] = f"{int(name.startswith(_COMING) and not slot.node)}{name}"
+            rank = f"{int(name.startswith(_COMING) and not slot.node)}{name}"
+            self._ranked_anew |= self._rank.setdefault(name, rank) != rank
+            self._rank[name] = rank
             self._count(slot, 1)
             if slot.claim:
                 self.by_claim[slot.claim] = slot
@@ -202,12 +207,17 @@ class CarriedState:
                 if not counted[resources]:
                     del counted[resources]
 
-    def _put_in_order(self) -> None:
-        """Puts the slots in the order in which they are built: nodes by name, then machines on their way."""
-        slots = self.state.slots
-        ordered = {name: slots[name] for name in sorted(slots, key=self._rank.__getitem__)}
-        slots.clear()
-        slots.update(ordered)
+    def _put_in_order(self, came: Iterable[str]) -> None:
+        """Puts the slots in the order in which they are built: nodes by name, then machines on their way.
+
+        Those that came stand last; only what has to come after the first of them is moved, where the rest is in order.
+        """
+        slots, rank = self.state.slots, self._rank
+        first = "" if self._ranked_anew else min(rank[name] for name in came)
+        behind = list(takewhile(lambda name: rank[name] >= first, reversed(slots)))
+        for name in sorted(behind, key=rank.__getitem__):
+            slots[name] = slots.pop(name)
+        self._ranked_anew = False
 
     # -- gangs --------------------------------------------------------------------------------------------------------
 

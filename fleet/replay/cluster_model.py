@@ -223,7 +223,8 @@ class ClusterModel:
 
     def advance(self, to_s: float, *, to_the_mean: bool = False) -> None:
         """Lets all happen that does until `to_s`; then it is so late, or as late as things happened in the mean."""
-        from_s, after_s = self.now_s, list[float]()
+        from_s = self.now_s
+        after_s: list[float] = []
         while self._events and self._events[0][0] <= to_s:
             at_s, _, event = heappop(self._events)
             self.now_s = max(self.now_s, at_s)
@@ -283,7 +284,7 @@ class ClusterModel:
 
     def _recut(self, name: str) -> None:
         node = self.nodes.get(name)
-        claim = next((it for it in self.claims.view.values() if it.node == name), None)
+        claim = self._claim_on(name)
         if node is not None and node.labels.get(labels.MIG_CONFIG) == REASSERT:
             self.put_node(name, replace(node, labels={**node.labels, labels.MIG_CONFIG_STATE: "failed"}))
         if node is None or claim is None or node.labels.get(labels.MIG_CONFIG) != claim.layout:
@@ -292,10 +293,14 @@ class ClusterModel:
         done = {**node.labels, labels.MIG_CONFIG_STATE: "success"}
         self.put_node(name, replace(node, labels=done, allocatable=cut))
 
+    def _claim_on(self, node: str) -> Claim | None:
+        """Returns the claim whose machine a node is; it is asked of young machines, whose claims come last."""
+        return next((it for it in reversed([*self.claims.view.values()]) if it.node == node), None)
+
     def shares(self, name: str) -> None:
         """Lets a node offer its GPUs as the configuration that its label names says: as its claim promises."""
         node = self.nodes.get(name)
-        claim = next((it for it in self.claims.view.values() if it.node == name), None)
+        claim = self._claim_on(name)
         if node is not None and claim is not None:
             offered = with_gpus(node.allocatable, gpu_part(claim.resources))
             self.put_node(name, replace(node, allocatable=offered))

@@ -40,6 +40,7 @@ _WORDS: Final = (Consider, NominatePods)
 """Actions that change nothing by themselves."""
 _EMPTY: Final = "WhenEmpty"
 _NOBODY: Final = frozenset[str]()
+_UNKNOWN: Final[tuple[None, tuple[float, ...]]] = None, ()
 _Ask = tuple[Callable[[], bool], Callable[[Snapshot], Iterable[Decided] | None]]
 """Whether a decider may have anything to say, and what it says about what has changed."""
 
@@ -63,8 +64,8 @@ class VirtualAgent:
     """uids of jobs and gangs to be looked at."""
     _claims: set[str] = field(default_factory=set)
     """Claims to be looked at."""
-    _known: dict[str, Claim] = field(default_factory=dict)
-    """Claims as they were last seen."""
+    _known: dict[str, tuple[Claim, tuple[float, ...]]] = field(default_factory=dict)
+    """Claims as they were last seen, and when something falls due of each (epoch seconds)."""
     _unsettled: set[str] = field(default_factory=set)
     """Claims of which the next step follows from more than what is noticed: looked at every time."""
     _given_up: list[tuple[float, str]] = field(default_factory=list)
@@ -146,19 +147,19 @@ class VirtualAgent:
         self._everything_s = now_s
         return True
 
-    def _asked_about_everything(self) -> int:
-        """Asks every decider about all that it sees; returns how much they have moved."""
-        return sum([self._spoken(name, partial(decide, self.fleet)) for name, decide in DECIDERS.items()])
+    def _asked_about_everything(self) -> bool:
+        """Asks every decider about all that it sees; returns whether one has moved anything."""
+        return sum([self._spoken(name, partial(decide, self.fleet)) for name, decide in DECIDERS.items()]) > 0
 
-    def _asked_about_changes(self) -> int:
+    def _asked_about_changes(self) -> bool:
         """Asks the deciders that may have anything to say, by what costs nothing to find out."""
-        return sum([self._spoken(name, about) for name, (may, about) in self._asks.items() if may()])
+        return sum([self._spoken(name, about) for name, (may, about) in self._asks.items() if may()]) > 0
 
-    def _spoken(self, name: str, ask: Callable[[Snapshot], Iterable[Decided] | None]) -> int:
-        """Asks one decider; returns how much it has moved."""
+    def _spoken(self, name: str, ask: Callable[[Snapshot], Iterable[Decided] | None]) -> bool:
+        """Asks one decider; returns whether it has moved anything."""
         decided = ask(under_fleet(self.fleet, self.world.snapshot(self._aside.get(name, _NOBODY))))
         if decided is None:
-            return 0
+            return False
         self.asked[name] += 1
         actions, failed = told_apart(decided)
         if failed:
@@ -169,7 +170,7 @@ class VirtualAgent:
             self.world.note(action)
         if actions:
             self._notice()
-        return sum(not isinstance(action, _WORDS) for action in actions)
+        return any(not isinstance(action, _WORDS) for action in actions)
 
     # -- who is asked about what --
 
@@ -245,21 +246,22 @@ class VirtualAgent:
 
     def _notice_claim(self, name: str) -> bool:
         """Notes what has become of a claim; returns whether it, and gangs on it, are to be looked at."""
-        claim, before = self.world.claims.get(name), self._known.get(name)
-        emptied = before is not None and claim is not None and _only_emptied(before, claim)
+        claim, (before, noted) = self.world.claims.get(name), self._known.get(name, _UNKNOWN)
         if claim is None:
             self._known.pop(name, None)
             self._unsettled.discard(name)
             self._disrupt |= self._held_back()  # it counts no more in the budget of its pool
             return True
-        self._known[name] = claim
+        emptied = before is not None and _only_emptied(before, claim)
         if not emptied:
             self._notice_life(name, claim)
         self._stir(claim.node_pool)
-        for at_s in of_machine(self.fleet, self.world.bought, claim):
+        due = tuple(of_machine(self.fleet, self.world.bought, claim))
+        self._known[name] = claim, due
+        for at_s in due:
             if at_s <= self.world.now_s:
                 self._overdue.add(name)
-            elif at_s < inf:
+            elif at_s < inf and at_s not in noted:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
         return not emptied
 
@@ -296,8 +298,8 @@ class VirtualAgent:
 
     def _notice_gang(self, uid: str) -> None:
         gang = self.world.gangs.get(uid)
-        before = self._pins.pop(uid, (GangState.FINISHED, frozenset[str]()))
-        now = before[0], frozenset[str]()
+        before = self._pins.pop(uid, (GangState.FINISHED, _NOBODY))
+        now = before[0], _NOBODY
         if gang is not None:
             now = self._pins[uid] = gang.state, frozenset(pin.claim for pin in gang.pins if pin.claim)
         for name in now[1] | before[1] if now != before else ():

@@ -1,7 +1,9 @@
 """Looks up what every room asks of a snapshot: claims by node and pool, gangs that hold capacity, what stands where."""
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
 
 from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapshot
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints
@@ -139,12 +141,9 @@ def _by_pool(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -
     return {pool: members for pool, members in sorted({**before, **others}.items()) if members}
 
 
+_name: Final[Callable[[Claim], str]] = attrgetter("name")
 _claims_by_pool = followed(dict[str, Sequence[Claim]])(_by_pool)
 _lasting_by_pool = followed(dict[str, Sequence[Claim]])(_by_pool)
-
-
-def _name(claim: Claim) -> str:
-    return claim.name
 
 
 def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:
@@ -159,27 +158,17 @@ def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:
 def _unclaimed(
     index: Index, instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str
 ) -> Sequence[Instance]:
-    strays = _without_claim(index, _billing(index, instances, cluster), _owned(index, claims))
+    strays = _strays(index, instances, _owned(index, claims), cluster)
     if not strays:
         return ()
     awaited = {claim.launch.group for claim in claims.values() if not claim.instance_id}
-    return [found for found in strays if found.tags.get(labels.LAUNCH_GROUP) not in awaited]
+    return [found for found in strays.values() if found.tags.get(labels.LAUNCH_GROUP) not in awaited]
 
 
-@derived(1)
-def _without_claim(_index: Index, ours: Mapping[str, Instance], owned: Mapping[str, int]) -> Sequence[Instance]:
-    return () if ours.keys() <= owned.keys() else [ours[each] for each in sorted(ours.keys() - owned.keys())]
-
-
-@followed(dict[str, Instance])
-def _billing(before: dict[str, Instance], changes: TableChanges[Instance], cluster: str) -> dict[str, Instance]:
-    """Returns the machines of a cluster that bill, by id."""
-    found = before.copy()
-    for key, _ in changes.gone():
-        found.pop(key, None)
-    ours = (it for it in changes.came() if it[1].tags.get(labels.CLUSTER) == cluster and not it[1].gone)
-    found.update(ours)
-    return found
+@followed_each(2)
+def _strays(machine: Instance, owners: int | None, cluster: str) -> Instance | None:
+    """Returns a machine of a cluster that bills and that no claim answers for."""
+    return machine if not owners and not machine.gone and machine.tags.get(labels.CLUSTER) == cluster else None
 
 
 @followed(dict[str, int])
@@ -189,11 +178,11 @@ def _owned(before: dict[str, int], changes: TableChanges[Claim]) -> dict[str, in
     new = [claim.instance_id for _, claim in changes.came()]
     if old == new:
         return before
-    found = before.copy()
+    counts = {each: before.get(each, 0) for each in (*old, *new)}
     for count, ids in ((-1, old), (1, new)):
         for each in ids:
-            add(found, each, count)
-    return found
+            counts[each] += count
+    return LoggedTable.after(before, {each: count or None for each, count in counts.items()})
 
 
 def add(counts: dict[str, int], key: str, count: int) -> None:

@@ -99,6 +99,7 @@ def test_what_counts_as_disrupted() -> None:
     counted = {name for name, claim in world.claims.items() if disrupted([claim], snapshot)}
     assert counted == {"deleting", "told", "replaced", "unwell", "lost"}
     assert disrupted(world.claims.values(), snapshot) == 5
+    assert headcount(world.claims.values(), snapshot) == (7, 5)
 
 
 @pytest.mark.parametrize(("ready_s", "counted"), [(0.0, 1), (NOW - 800, 1), (NOW - 1000, 0)])
