@@ -161,11 +161,55 @@ def test_books_come_back_as_they_were_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no JSON", "[]", "{}", '{"month": "2027-01", "total": 5, "by_team": {"a": 4}}', '{"by_team": 3}']
+    "text",
+    [
+        "",
+        "no JSON",
+        "[" * 100_000,
+        "[]",
+        "{}",
+        '{"month": "2027-01", "total": 5, "by_team": {"a": 4}}',
+        '{"month": "2027-01", "total": 0, "by_team": {"a": 4, "b": -4}}',
+        '{"month": "2027-01", "total": Infinity, "by_team": {}}',
+        '{"by_team": 3}',
+    ],
 )
 def test_books_that_cannot_be_read_are_an_error(text: str) -> None:
     with pytest.raises(ValueError):
         Accounts().restore(text)
+
+
+@pytest.mark.parametrize("until", ["NaN", "Infinity", "-Infinity", "-5", "5", "null", '"soon"', "[]", "1" + "0" * 400])
+def test_books_that_do_not_say_when_they_were_charged_last_bill_nothing_again(until: str) -> None:
+    """Their amounts stay; a month that was billed once more would stop teams by their budgets."""
+    accounts = Accounts()
+    for minute in range(61):
+        accounts.charge(FLEET, world(NOW + 60 * minute))
+    kept = json.loads(accounts.dump())
+    del kept["until_s"]
+    again = Accounts()
+    again.restore(f'{json.dumps(kept)[:-1]}, "until_s": {until}}}')
+    assert "when they were charged last" in again.trouble
+    again.charge(FLEET, world(NOW + 3600))
+    assert again.bill == accounts.bill
+    again.charge(FLEET, world(NOW + 3660))
+    assert again.bill.total > accounts.bill.total
+    later = Accounts()
+    later.restore(again.dump())
+    assert later.trouble == again.trouble, "what is missing in a month is told of all month"
+    later.charge(FLEET, world(datetime(2027, 2, 1, tzinfo=UTC).timestamp()))
+    assert later.trouble == ""
+
+
+def test_books_that_were_charged_by_a_clock_that_was_ahead_tell_of_it() -> None:
+    accounts = Accounts()
+    accounts.charge(FLEET, world(NOW + 7200))
+    again = Accounts()
+    again.restore(accounts.dump())
+    again.charge(FLEET, world(NOW))
+    assert "when they were charged last" in again.trouble
+    again.charge(FLEET, world(NOW + 60))
+    assert 0 < again.bill.total < 2 * OFFERING.offer.price_usd_h * 1e6 / 60
 
 
 @given(st.lists(st.floats(0, 40_000), max_size=30))
