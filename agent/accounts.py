@@ -15,10 +15,10 @@ import structlog
 from agent.failures import Failures
 from agent.mirror import Mirror
 from agent.watch import Watcher
-from fleet.cost.allocation import MICRO, Bill, allocate
+from fleet.cost.allocation import MICRO, Bill
 from fleet.cost.budgets import BudgetNews, budget_news
 from fleet.cost.machine_use import MachineUse
-from fleet.cost.silence import SILENCE_S, Silence, missed_bill
+from fleet.cost.silence import SILENCE_S, Silence, bill_since
 from fleet.cost.statement import Month, UnknownMonth
 from fleet.cost.uses import CostTerms, ended_uses, uses
 from fleet.nodeclaims.repair import Registrations, registrations
@@ -81,6 +81,8 @@ class Accounts:
     trouble: str = ""
     """What the books of this month may lack, and why; empty = nothing."""
     _until_s: float = 0.0
+    _billed: Mapping[str, MachineUse] | None = None
+    """Machines of the last bill; None before the first."""
 
     def remember(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Look for machines that EC2 takes back, and for those that join or are given up."""
@@ -98,8 +100,7 @@ class Accounts:
     def charge(self, fleet: Fleet, snapshot: Snapshot, elapsed_s: float | None = None) -> None:
         """Bill `elapsed_s`, or else the time since the last call by the clock; a new month starts from nothing.
 
-        Of a time in which nobody looked each machine is billed from its launch to its end, and teams pay for what is
-        known of their work. What was before the month is the ledger's alone.
+        Who pays for what of it `fleet.cost.silence.bill_since` says. What was before the month is the ledger's alone.
         """
         now = snapshot.now_s
         month = Month.of(now)
@@ -108,21 +109,14 @@ class Accounts:
             self.month, self.bill = month.name, Bill()
         if elapsed_s is None and self._until_s > now + SILENCE_S:
             self.trouble = _NOT_SAID.format(f"in {self._until_s - now:.0f} s")
-        begin_s = max(month.begin_s, self.begin_s(now, elapsed_s))
-        if now - begin_s > SILENCE_S:
-            self.bill = self.bill.plus(self._missed(fleet, Silence(begin_s, now, snapshot)))
-        elif now > begin_s:
-            used = self.used.now(fleet, snapshot)
-            self.bill = self.bill.plus(allocate(snapshot.index, used, now, now - begin_s))
-        self._until_s = now
+        time = Silence(max(month.begin_s, self.begin_s(now, elapsed_s)), now, snapshot)
+        used, ended = self.used.now(fleet, snapshot), self.used.ended(fleet, snapshot, time.begin_s)
+        self.bill = self.bill.plus(bill_since(time, used, ended, self._billed, month.begin_s))
+        self._billed, self._until_s = used, now
 
     def begin_s(self, now_s: float, elapsed_s: float | None) -> float:
         """Returns from when on is to be billed (epoch seconds); nothing is before the books began."""
         return (self._until_s or now_s) if elapsed_s is None else now_s - elapsed_s
-
-    def _missed(self, fleet: Fleet, silence: Silence) -> Bill:
-        used, ended = self.used.now(fleet, silence.after), self.used.ended(fleet, silence.after, silence.begin_s)
-        return missed_bill(silence, used.values(), ended)
 
     @property
     def spent_usd(self) -> dict[str, float]:
@@ -293,7 +287,7 @@ class Bookkeeper(Watcher):
     def turning(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Charges a time in which nobody looked, before anything is decided: who held what is forgotten by that."""
         now_s, elapsed_s = snapshot.now_s, self._elapsed_s()
-        if now_s - self.accounts.begin_s(now_s, elapsed_s) > SILENCE_S:
+        if Silence(self.accounts.begin_s(now_s, elapsed_s), now_s, snapshot).unseen:
             self._charge(fleet, snapshot, elapsed_s)
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:

@@ -5,12 +5,12 @@ before or is there now, as far as its job or its Workload says since when and un
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple
 
-from fleet.cost.allocation import Bill, machine_parts
+from fleet.cost.allocation import Bill, allocate, machine_parts
 from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
 from fleet.cost.records import MachineSpan, Segment, with_ends
 from fleet.cost.uses import LISTED_AFTER_S
@@ -19,18 +19,25 @@ from fleet.snapshot import GangState, Snapshot
 
 SILENCE_S: Final = 120.0
 """A longer time between two looks is one in which nobody looked: the agent was down, or another led."""
+UNSEEN_MOST_S: Final = 3600.0
+"""No machine runs for longer before it is known: what says so of a machine that is seen first is no launch of ours."""
 AS_BEFORE: Final = "spot price before nobody looked"
 READ_AFTERWARDS: Final = "spot price history, read after nobody had looked"
 _RUNS: Final = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 
 class Silence(NamedTuple):
-    """A `Silence` is a time in which nobody looked, and the world as it is seen afterwards."""
+    """A `Silence` is the time since somebody looked last, and the world as it is seen afterwards."""
 
     begin_s: float
     """Epoch seconds, as `end_s`."""
     end_s: float
     after: Snapshot
+
+    @property
+    def unseen(self) -> bool:
+        """Returns whether nobody looked: it is longer than between two looks of one agent, and one came before."""
+        return self.begin_s > 0 and self.end_s - self.begin_s > SILENCE_S
 
     def held_until_s(self, holding: Holding) -> float | None:
         """Returns until when work held a machine at most (inf: it does still); None where nothing tells.
@@ -97,20 +104,63 @@ def _held(silence: Silence, before: MachineUse, after: MachineUse | None) -> Ite
             yield _HeldTime(max(it.since_s, silence.begin_s), until_s, it)
 
 
-def missed_bill(silence: Silence, used: Iterable[MachineUse], ended: Iterable[tuple[MachineUse, float]]) -> Bill:
-    """Returns the bill for a silence of the machines that bill now, and of those that the cloud says ended in it.
+_MachineEnd = tuple[MachineUse, float]
+"""A machine, and when it ended (epoch seconds)."""
 
-    Each counts from its launch on, at the price that is known now; `ended` has when. One whose end nobody can tell
-    counts for nothing.
+
+def bill_since(
+    silence: Silence,
+    used: Mapping[str, MachineUse],
+    ended: Iterable[_MachineEnd] = (),
+    seen: Mapping[str, MachineUse] | None = None,
+    earliest_s: float = 0.0,
+) -> Bill:
+    """Returns the bill for the time since the last one, of the machines that bill now and of those that ended in it.
+
+    Where nobody looked teams pay for what is known of their work, and machines that `ended` count, when they did. A
+    machine that was in no bill yet counts from its launch on, but not from before `earliest_s` (epoch seconds). `seen`
+    are the machines of the last bill, by id; None where only that of another agent is known.
     """
+    lasted_s = silence.end_s - silence.begin_s
+    if lasted_s <= 0:
+        return Bill()
+    counts = _Counting(silence, seen, max(earliest_s, silence.begin_s - UNSEEN_MOST_S))
+    if silence.unseen:
+        present = ((it, silence.end_s) for it in used.values() if not silence.forgotten(it))
+        return _missed(silence, counts, [*present, *ended])
+    begins = ((it, counts.from_s(it)) for it in used.values())
+    apart = ((it, silence.end_s - min(at_s, silence.end_s)) for it, at_s in begins if at_s != silence.begin_s)
+    return allocate(silence.after.index, used, lasted_s, apart)
+
+
+class _Counting(NamedTuple):
+    silence: Silence
+    seen: Mapping[str, MachineUse] | None
+    earliest_s: float
+
+    def from_s(self, use: MachineUse) -> float:
+        """Returns from when on a machine counts (epoch seconds).
+
+        What this agent has billed before goes on, whatever clocks say. What another has billed is known by when the
+        machine became known; the clock that says so may be a little off the one that times are measured by.
+        """
+        begin_s = self.silence.begin_s
+        if self.seen is not None and use.machine in self.seen:
+            return begin_s
+        if use.known_s > (begin_s if self.seen is None else begin_s - SILENCE_S):
+            return max(self.earliest_s, use.launched_s)
+        return max(begin_s, use.launched_s)
+
+
+def _missed(silence: Silence, counts: _Counting, until_s: Iterable[_MachineEnd]) -> Bill:
+    """Returns the bill for a silence of machines, each up to an instant, at the price that is known now."""
     by_team: Counter[str] = Counter()
-    present = ((it, silence.end_s) for it in used if not silence.forgotten(it))
-    for use, end_s in (*present, *ended):
-        missed = silence._replace(begin_s=max(silence.begin_s, use.launched_s), end_s=min(silence.end_s, end_s))
+    for use, end_s in until_s:
+        missed = silence._replace(begin_s=counts.from_s(use), end_s=min(silence.end_s, end_s))
         if missed.begin_s >= missed.end_s:
             continue
-        for segment, until_s in with_ends(silent_segments(missed, use, use)):
-            by_team.update(machine_parts(segment.use, min(until_s, missed.end_s) - segment.begin_s))
+        for segment, segment_end_s in with_ends(silent_segments(missed, use, use)):
+            by_team.update(machine_parts(segment.use, min(segment_end_s, missed.end_s) - segment.begin_s))
     return Bill(by_team.total(), dict(sorted(by_team.items())))
 
 

@@ -104,16 +104,20 @@ def ended_uses(
     ended = (it for it in snapshot.instances.values() if it.gone and it.ended_at_s > since_s and it.id not in owned)
     for instance in sorted(ended, key=attrgetter("id")):
         if instance.tags.get(labels.CLUSTER) == snapshot.cluster:
-            yield maker.of_stray(instance), instance.ended_at_s
+            yield maker.of_stray(instance), min(instance.ended_at_s, snapshot.now_s)
 
 
 def _end_s(snapshot: Snapshot, claim: Claim, instance: Instance | None) -> float:
-    """Returns when a machine is known to have ended (epoch seconds); 0 where it has not, or nobody tells."""
+    """Returns when a machine is known to have ended (epoch seconds); 0 where it has not, or nobody tells.
+
+    Whoever tells of an end that is still to come has another clock: it is now.
+    """
     if instance is not None:
-        return instance.ended_at_s if instance.gone else 0.0
+        return min(instance.ended_at_s, snapshot.now_s) if instance.gone else 0.0
     node = node_of(snapshot, claim)
     unlisted = snapshot.instances_at_s > claim.launched_at_s + LISTED_AFTER_S
-    return node.ready_changed_at_s if unlisted and node is not None and not node.ready else 0.0
+    silent = unlisted and node is not None and not node.ready
+    return min(node.ready_changed_at_s, snapshot.now_s) if node is not None and silent else 0.0
 
 
 def subject_usd_h(index: Index, used: Mapping[str, MachineUse]) -> Mapping[str, float]:
@@ -238,6 +242,7 @@ class _Maker(NamedTuple):
             IDLE if ready else NOT_READY,
             spot_part,
             *self._end(claim),
+            claim.launched_at_s,
         )
 
     def _end(self, claim: Claim) -> tuple[float, float]:
@@ -262,7 +267,16 @@ class _Maker(NamedTuple):
         usd_h, priced, spot_part = self._price(where, offer.charged_usd_h if offer else 0.0, instance.launched_at_s)
         launched_s = instance.launched_at_s
         return MachineUse(
-            instance.id, "", where, *_gpus(kind), usd_h, priced, launched_s, rest=UNCLAIMED, spot_part=spot_part
+            instance.id,
+            "",
+            where,
+            *_gpus(kind),
+            usd_h,
+            priced,
+            launched_s,
+            rest=UNCLAIMED,
+            spot_part=spot_part,
+            known_s=launched_s,
         )
 
     def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource, float]:

@@ -159,6 +159,24 @@ def test_an_end_that_is_heard_of_late_counts_when_it_was() -> None:
     assert costs(it.records) == {IDLE: 35.0}, "nothing of it is left"
 
 
+def test_an_end_that_is_still_to_come_is_now() -> None:
+    """EC2 tells in words when a machine ended, and clocks differ: who is gone bills no further."""
+    it = MeterWatch(use())
+    it.until(100, use(), from_s=0)
+    it.ended(5 * HOUR_S)
+    it.until(7 * HOUR_S, from_s=100)
+    assert costs(it.records) == {IDLE: 1.6}
+
+
+def test_a_machine_that_came_and_went_bills_nothing_of_what_is_still_to_come() -> None:
+    it = MeterWatch()
+    it.look(10)
+    it.meter.look(Snapshot(H0 + 600), {}, ended=[(use(launched_s=H0 + 500), H0 + 9000)])
+    it.meter.look(Snapshot(H0 + 1000), {}, ended=[(use(machine="i-1", launched_s=H0 + 5000), H0 + 9000)])
+    it.until(4 * HOUR_S, from_s=1000)
+    assert costs(it.records) == {IDLE: 1.0}
+
+
 def test_a_launch_counts_from_the_clouds_word_which_comes_later() -> None:
     it = MeterWatch()
     it.look(100, use(launched_s=H0 + 100))
