@@ -7,9 +7,9 @@ from typing import Final
 
 from fleet.cost.lost_work import lost_since_s
 from fleet.cost.machine_use import Commitment, Holding, MachineUse
-from fleet.cost.open_hours import MeterState, SpotSilence
+from fleet.cost.open_hours import MeterState, SpotSilence, priced_segments, silences
 from fleet.cost.records import ENDED, HOUR_S, LostWork, MachineSpan, Segment, StartRecord
-from fleet.cost.silence import Silence, priced_segments, silences, silent_segments
+from fleet.cost.silence import Silence, silent_segments
 from fleet.snapshot import CapacityPool, Gang, GangState, PastPrice, Snapshot
 from model.index import differing
 
@@ -94,7 +94,7 @@ class Meter:
     def _bill(self, used: Mapping[str, MachineUse], silence: Silence, told: Mapping[str, _MachineEnd]) -> None:
         """Take note of machines that are used otherwise than at the last look, that came and that went."""
         for key in differing(self._seen, used) if self._seen and not silence.unseen else sorted({*self.spans, *used}):
-            if key in used and not silence.forgotten(used[key]):
+            if key in used:
                 self._runs(key, used[key], silence)
             elif key in self.spans and self.spans[key].ended_s is None:
                 self.spans[key] = self._ended(key, silence, told.get(key))

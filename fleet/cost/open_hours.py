@@ -1,14 +1,27 @@
 """Hours that are not in the ledger yet: what a meter holds of them, and the records that they will be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fleet.cost.commitments import with_fees
 from fleet.cost.machine_use import Commitment
-from fleet.cost.records import DAY_S, HOUR_S, LedgerRecord, MachineSpan, Segment, StartRecord, cut_hour, cut_time
-from fleet.markets import CapacityPool
+from fleet.cost.records import (
+    DAY_S,
+    HOUR_S,
+    LedgerRecord,
+    MachineSpan,
+    Segment,
+    StartRecord,
+    cut_hour,
+    cut_time,
+    with_ends,
+)
+from fleet.cost.silence import AS_BEFORE
+from fleet.markets import CapacityPool, PastPrice, PriceSource
+
+READ_AFTERWARDS: Final = "spot price history, read after nobody had looked"
 
 
 class SpotSilence(NamedTuple):
@@ -73,3 +86,37 @@ class MeterState:
             for record in cut_time(self.cluster, MachineSpan((Segment(from_s, use),)), begin_s, until_s)
         ]
         return with_fees(self.cluster, records, self.commitments, begin_s, end_s)
+
+
+def silences(span: MachineSpan, until_s: float) -> Sequence[tuple[float, float]]:
+    """Returns the times (begin, end) in which a machine's spot price is still to be read."""
+    last_s = until_s if span.ended_s is None else span.ended_s
+    return [(it.begin_s, min(end_s, last_s)) for it, end_s in with_ends(span.segments) if it.awaits_price]
+
+
+def priced_segments(
+    segments: Sequence[Segment], history: Sequence[PastPrice], until_s: float = inf
+) -> tuple[Segment, ...]:
+    """Returns the segments with prices from the history of their pool, which reaches until then.
+
+    Those of which it knows nothing stay at the price from before. None of them awaits its price any longer.
+    """
+    found: list[Segment] = []
+    for segment, end_s in with_ends(segments):
+        mine = segment.awaits_price and segment.begin_s < until_s
+        found += _priced(segment, end_s, history) if mine else [segment]
+    return tuple(found)
+
+
+def _priced(segment: Segment, end_s: float, history: Sequence[PastPrice]) -> Iterator[Segment]:
+    """Yields a segment cut where its price changed; a price that comes again is no change."""
+    use, begin_s = segment.use, segment.begin_s
+    earlier = [it for it in history if it.since_s <= begin_s]
+    changes = [*earlier[-1:], *(it for it in history if begin_s < it.since_s < end_s)]
+    if not earlier:
+        yield segment._replace(awaits_price=False)
+    for n, (since_s, usd_h) in enumerate(changes):
+        if n == 0 or usd_h != changes[n - 1].usd_h:
+            source = use.priced.source.replace(AS_BEFORE, READ_AFTERWARDS)
+            priced = PriceSource(source, use.priced.region, since_s)
+            yield Segment(max(begin_s, since_s), replace(use, usd_h=usd_h * use.spot_part, priced=priced))

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 
 from fleet.cost.allocation import Bill, allocate, machine_parts
 from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
-from fleet.cost.records import MachineSpan, Segment, with_ends
-from fleet.cost.uses import LISTED_AFTER_S
-from fleet.markets import PastPrice, PriceSource
+from fleet.cost.records import Segment, with_ends
+from fleet.markets import PriceSource
 from fleet.snapshot import GangState, Snapshot
 
 SILENCE_S: Final = 120.0
@@ -22,7 +21,6 @@ SILENCE_S: Final = 120.0
 UNSEEN_MOST_S: Final = 3600.0
 """No machine runs for longer before it is known: what says so of a machine that is seen first is no launch of ours."""
 AS_BEFORE: Final = "spot price before nobody looked"
-READ_AFTERWARDS: Final = "spot price history, read after nobody had looked"
 _RUNS: Final = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 
@@ -42,22 +40,16 @@ class Silence(NamedTuple):
     def held_until_s(self, holding: Holding) -> float | None:
         """Returns until when work held a machine at most (inf: it does still); None where nothing tells.
 
-        Its job says when it ended, its Workload that it was never stopped, or when.
+        Its job says when it ended, its Workload that it was never stopped, or when: both of the run that it is in, and
+        nothing of an earlier one.
         """
         gang, job = self.after.gangs.get(holding.subject), self.after.jobs.get(holding.subject)
-        if gang is None:
-            return None
-        if job is not None and job.result and job.finished_at_s:
-            return job.finished_at_s
-        if gang.state in _RUNS and holding.of_run(gang.admitted_at_s):
-            return inf
-        stopped = gang.eviction
+        if gang is not None and holding.of_run(gang.admitted_at_s):
+            if job is not None and job.result and job.finished_at_s:
+                return job.finished_at_s
+            return inf if gang.state in _RUNS else None
+        stopped = gang.eviction if gang is not None else None
         return stopped.at_s if stopped is not None and holding.of_run(stopped.admitted_at_s) else None
-
-    def forgotten(self, use: MachineUse) -> bool:
-        """Returns whether a machine that a claim still answers for has ended, and nobody can tell when."""
-        seen = self.after
-        return use.machine not in seen.instances and seen.instances_at_s > use.launched_s + LISTED_AFTER_S
 
 
 class _HeldTime(NamedTuple):
@@ -126,7 +118,7 @@ def bill_since(
         return Bill()
     counts = _Counting(silence, seen, max(earliest_s, silence.begin_s - UNSEEN_MOST_S))
     if silence.unseen:
-        present = ((it, silence.end_s) for it in used.values() if not silence.forgotten(it))
+        present = ((it, silence.end_s) for it in used.values())
         return _missed(silence, counts, [*present, *ended])
     begins = ((it, counts.from_s(it)) for it in used.values())
     apart = ((it, silence.end_s - min(at_s, silence.end_s)) for it, at_s in begins if at_s != silence.begin_s)
@@ -162,37 +154,3 @@ def _missed(silence: Silence, counts: _Counting, until_s: Iterable[_MachineEnd])
         for segment, segment_end_s in with_ends(silent_segments(missed, use, use)):
             by_team.update(machine_parts(segment.use, min(segment_end_s, missed.end_s) - segment.begin_s))
     return Bill(by_team.total(), dict(sorted(by_team.items())))
-
-
-def silences(span: MachineSpan, until_s: float) -> Sequence[tuple[float, float]]:
-    """Returns the times (begin, end) in which a machine's spot price is still to be read."""
-    last_s = until_s if span.ended_s is None else span.ended_s
-    return [(it.begin_s, min(end_s, last_s)) for it, end_s in with_ends(span.segments) if it.awaits_price]
-
-
-def priced_segments(
-    segments: Sequence[Segment], history: Sequence[PastPrice], until_s: float = inf
-) -> tuple[Segment, ...]:
-    """Returns the segments with prices from the history of their pool, which reaches until then.
-
-    Those of which it knows nothing stay at the price from before. None of them awaits its price any longer.
-    """
-    found: list[Segment] = []
-    for segment, end_s in with_ends(segments):
-        mine = segment.awaits_price and segment.begin_s < until_s
-        found += _priced(segment, end_s, history) if mine else [segment]
-    return tuple(found)
-
-
-def _priced(segment: Segment, end_s: float, history: Sequence[PastPrice]) -> Iterator[Segment]:
-    """Yields a segment cut where its price changed; a price that comes again is no change."""
-    use, begin_s = segment.use, segment.begin_s
-    earlier = [it for it in history if it.since_s <= begin_s]
-    changes = [*earlier[-1:], *(it for it in history if begin_s < it.since_s < end_s)]
-    if not earlier:
-        yield segment._replace(awaits_price=False)
-    for n, (since_s, usd_h) in enumerate(changes):
-        if n == 0 or usd_h != changes[n - 1].usd_h:
-            source = use.priced.source.replace(AS_BEFORE, READ_AFTERWARDS)
-            priced = PriceSource(source, use.priced.region, since_s)
-            yield Segment(max(begin_s, since_s), replace(use, usd_h=usd_h * use.spot_part, priced=priced))

@@ -25,7 +25,7 @@ from fleet.snapshot import (
     Reservation,
     Snapshot,
 )
-from fleet.snapshot.lookups import node_of, ordinary_tenants, tenants, unclaimed
+from fleet.snapshot.lookups import forgotten, node_of, ordinary_tenants, tenants, unclaimed, unlisted
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived, followed_each
@@ -33,8 +33,6 @@ from model.kinds import CapacityType, MigLayout
 from model.mig.layouts import config_name
 
 AS_BOUGHT: Final = "price at purchase"
-LISTED_AFTER_S: Final = 60.0
-"""A machine that was launched so long before a listing, and is not in it, has ended and is forgotten by the cloud."""
 
 
 class NegotiatedRate(NamedTuple):
@@ -69,6 +67,8 @@ def uses(
 ) -> Mapping[str, MachineUse]:
     """Returns id -> use of all machines that are launched and not gone yet, also those that no claim answers for.
 
+    One that the cloud has forgotten is gone.
+
     Spot machines cost what spot costs now, where that is known (EC2 user guide, "Spot Instance pricing"), others what
     they cost when they were bought: reserved ones their list price. `borrowing` has uids of gangs on borrowed quota.
     """
@@ -81,6 +81,7 @@ def uses(
         tenants(snapshot),
         ordinary_tenants(snapshot),
         unclaimed(snapshot),
+        forgotten(snapshot),
     )
 
 
@@ -115,9 +116,9 @@ def _end_s(snapshot: Snapshot, claim: Claim, instance: Instance | None) -> float
     if instance is not None:
         return min(instance.ended_at_s, snapshot.now_s) if instance.gone else 0.0
     node = node_of(snapshot, claim)
-    unlisted = snapshot.instances_at_s > claim.launched_at_s + LISTED_AFTER_S
-    silent = unlisted and node is not None and not node.ready
-    return min(node.ready_changed_at_s, snapshot.now_s) if node is not None and silent else 0.0
+    if node is None or node.ready or not unlisted(snapshot, claim):
+        return 0.0
+    return min(node.ready_changed_at_s, snapshot.now_s)
 
 
 def subject_usd_h(index: Index, used: Mapping[str, MachineUse]) -> Mapping[str, float]:
@@ -158,6 +159,7 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
     held: Mapping[str, Sequence[Gang]],
     ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]],
     strays: Sequence[Instance],
+    unheard_of: frozenset[str],
 ) -> Mapping[str, MachineUse]:
     context = _Context(fleet, catalog, terms, ends, borrowing)
     before, moved = _still_good(index.take(_uses), context)
@@ -165,7 +167,7 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
     seen: dict[str, _Seen] = {}
     for name, claim in claims.items():
         instance = instances.get(claim.instance_id)
-        if not claim.launched_at_s or (instance is not None and instance.gone):
+        if not claim.launched_at_s or name in unheard_of or (instance is not None and instance.gone):
             continue
         gangs = held.get(name, ())
         old = before.get(name)

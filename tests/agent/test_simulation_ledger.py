@@ -12,8 +12,9 @@ from agent.ledger import months_before
 from agent.ledger_settings import LedgerSettings
 from agent.simulation import Tempo
 from fleet.cost.machine_use import NOBODY, UNOBSERVED
+from fleet.cost.open_hours import READ_AFTERWARDS
 from fleet.cost.records import HOUR_S, LedgerRecord
-from fleet.cost.silence import AS_BEFORE, READ_AFTERWARDS
+from fleet.cost.silence import AS_BEFORE
 from providers.ports import CloudDenied, CloudThrottled
 from providers.store.sqlite import SqliteLedger
 from tests.agent.scenes import A, Scene, files, gpu_job, pool, queue, simple, team

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.cost.machine_use import IDLE, NOT_READY, UNOBSERVED, Holding, MachineUse
 from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, Meter
-from fleet.cost.open_hours import MeterState, SpotSilence
+from fleet.cost.open_hours import READ_AFTERWARDS, MeterState, SpotSilence
 from fleet.cost.records import (
     HOUR_S,
     LedgerRecord,
@@ -21,7 +21,7 @@ from fleet.cost.records import (
     by_machine_hour,
     cut_hour,
 )
-from fleet.cost.silence import AS_BEFORE, READ_AFTERWARDS, SILENCE_S
+from fleet.cost.silence import AS_BEFORE, SILENCE_S
 from fleet.snapshot import (
     CapacityPool,
     Claim,

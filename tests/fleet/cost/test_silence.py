@@ -56,6 +56,27 @@ EVICTED = Eviction("Preempted", "", H0 + 2400, admitted_at_s=ADMITTED_S)
             id="it was stopped",
         ),
         pytest.param(replace(runs(), admitted_at_s=H0 + 3000), None, {UNOBSERVED: 3600}, id="it runs elsewhere, anew"),
+        pytest.param(
+            replace(runs(), admitted_at_s=H0 + 3000), ended_job(H0 + 3600), {UNOBSERVED: 3600}, id="anew, to its end"
+        ),
+        pytest.param(
+            replace(runs(), state=GangState.FINISHED, admitted_at_s=H0 + 3000),
+            ended_job(H0 + 3600),
+            {UNOBSERVED: 3600},
+            id="anew, to its end, and told",
+        ),
+        pytest.param(
+            replace(runs(), state=GangState.PENDING, admitted_at_s=0.0, eviction=EVICTED),
+            ended_job(H0 + 3600),
+            {"t": 1800, UNOBSERVED: 1800},
+            id="it was stopped before its job ended",
+        ),
+        pytest.param(
+            replace(runs(), state=GangState.EVICTING, eviction=replace(EVICTED, at_s=H0 + 3000)),
+            ended_job(H0 + 2400),
+            {"t": 1800, UNOBSERVED: 1800},
+            id="its job ended before it was told to leave",
+        ),
         pytest.param(replace(runs(), state=GangState.FINISHED), None, {UNOBSERVED: 3600}, id="its job is gone"),
         pytest.param(None, None, {UNOBSERVED: 3600}, id="it is gone"),
     ],
@@ -85,8 +106,6 @@ def listed(machine: str = "i-0", ended_s: float = 0.0, **more: Any) -> Instance:
     [
         pytest.param(use(), [listed()], 3600, id="it bills before and after"),
         pytest.param(use(launched_s=H0 + 3200), [listed()], 1000, id="launched meanwhile"),
-        pytest.param(use(), [], 0, id="forgotten by the cloud"),
-        pytest.param(use(launched_s=END_S - 10), [], 10, id="too young for the listing"),
     ],
 )
 def test_a_machine_bills_for_a_silence_from_its_launch_on(
