@@ -8,7 +8,7 @@ from typing import Final
 from fleet.cost.lost_work import lost_since_s
 from fleet.cost.machine_use import Commitment, Holding, MachineUse
 from fleet.cost.open_hours import MeterState, SpotSilence, priced_segments, silences
-from fleet.cost.records import ENDED, HOUR_S, LostWork, MachineSpan, Segment, StartRecord
+from fleet.cost.records import AHEAD_S, ENDED, HOUR_S, LostWork, MachineSpan, Segment, StartRecord
 from fleet.cost.silence import Silence, silent_segments
 from fleet.snapshot import CapacityPool, Gang, GangState, PastPrice, Snapshot
 from model.index import differing
@@ -66,12 +66,17 @@ class Meter:
         team_of: Callable[[str, str], str | None] = lambda _namespace, _queue: None,
         ended: Iterable[_MachineEnd] = (),
     ) -> None:
-        """Take note of what is different from the last look. A clock that went back changes nothing until it is past.
+        """Take note of what is different from the last look.
+
+        A clock that went back changes nothing until it is past; one that had been more than `AHEAD_S` ahead is not
+        waited for.
 
         `used` are the machines that bill; `team_of` says whose work of a namespace and queue is. `ended` are machines
         that ended since the last look, and when: those that came meanwhile are not known otherwise.
         """
         now_s = snapshot.now_s
+        if now_s < self.until_s - AHEAD_S:
+            self.restore(self.state().up_to(now_s))
         if now_s < self.until_s:
             return
         self._leaving = {**self._leaving, **_leaving(snapshot)}
@@ -81,7 +86,7 @@ class Meter:
         held = [*self._held(stopped)] if stopped else ()
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
-        self._bill(used, silence, {it.machine: (it, at_s) for it, at_s in ended if at_s > self.until_s})
+        self._bill(used, silence, {it.machine: (it, at_s) for it, at_s in ended if at_s > self.cut_until_s})
         for key, holding in held:
             self._lost(key, holding, stopped[holding.subject], snapshot.gangs, now_s)
         self._note_starts(snapshot.gangs, now_s, team_of)
@@ -250,12 +255,15 @@ class Meter:
             dict(self.running),
             self.starts,
             self.commitments,
+            dict(self._bereft),
+            self._settled_s,
         )
 
     def restore(self, state: MeterState) -> None:
         """Go on from there."""
         self.spans, self.until_s, self.cut_until_s = dict(state.spans), state.until_s, state.cut_until_s
         self.running, self.starts, self._silent = dict(state.running), state.starts, True
+        self._bereft, self._settled_s = dict(state.bereft), state.settled_s
 
 
 def _leaving(snapshot: Snapshot) -> Mapping[str, str]:

@@ -18,9 +18,9 @@ from fleet.cost.records import (
     cut_time,
     with_ends,
 )
-from fleet.cost.silence import AS_BEFORE
 from fleet.markets import CapacityPool, PastPrice, PriceSource
 
+AS_BEFORE: Final = "spot price before nobody looked"
 READ_AFTERWARDS: Final = "spot price history, read after nobody had looked"
 
 
@@ -43,6 +43,24 @@ class MeterState:
     running: Mapping[str, float] = field(default_factory=dict)
     starts: tuple[StartRecord, ...] = ()
     commitments: tuple[Commitment, ...] = ()
+    bereft: Mapping[str, float] = field(default_factory=dict)
+    """As `Meter` has them; what an older agent kept has neither."""
+    settled_s: float = 0.0
+
+    def up_to(self, now_s: float) -> "MeterState":
+        """Returns what of it was seen until an instant, for who finds that the clock was ahead.
+
+        Hours that were cut since are cut again: a ledger takes of them what it has nothing of.
+        """
+        return replace(
+            self,
+            spans={key: _up_to(span, now_s) for key, span in self.spans.items()},
+            until_s=min(self.until_s, now_s),
+            cut_until_s=min(self.cut_until_s, now_s // HOUR_S * HOUR_S),
+            starts=tuple(it for it in self.starts if it.running_s <= now_s),
+            bereft={},
+            settled_s=0.0,
+        )
 
     def started(self, hour_s: float) -> Sequence[StartRecord]:
         """Returns the starts of an hour that is over."""
@@ -86,6 +104,15 @@ class MeterState:
             for record in cut_time(self.cluster, MachineSpan((Segment(from_s, use),)), begin_s, until_s)
         ]
         return with_fees(self.cluster, records, self.commitments, begin_s, end_s)
+
+
+def _up_to(span: MachineSpan, now_s: float) -> MachineSpan:
+    """Returns what was seen of a machine until an instant, at which it runs if its end came later."""
+    first, *later = span.segments
+    segments = (first._replace(begin_s=min(first.begin_s, now_s)), *(it for it in later if it.begin_s <= now_s))
+    over = span.ended_s is not None and span.ended_s <= now_s
+    lost = tuple(it for it in span.lost if it.at_s <= now_s)
+    return MachineSpan(segments, span.ended_s if over else None, span.ended if over else "", lost)
 
 
 def silences(span: MachineSpan, until_s: float) -> Sequence[tuple[float, float]]:

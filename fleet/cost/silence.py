@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from fleet.cost.allocation import Bill, allocate, machine_parts
 from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
+from fleet.cost.open_hours import AS_BEFORE
 from fleet.cost.records import Segment, with_ends
 from fleet.markets import PriceSource
 from fleet.snapshot import GangState, Snapshot
@@ -20,7 +21,6 @@ SILENCE_S: Final = 120.0
 """A longer time between two looks is one in which nobody looked: the agent was down, or another led."""
 UNSEEN_MOST_S: Final = 3600.0
 """No machine runs for longer before it is known: what says so of a machine that is seen first is no launch of ours."""
-AS_BEFORE: Final = "spot price before nobody looked"
 _RUNS: Final = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 
