@@ -170,6 +170,14 @@ def test_a_machine_that_is_seen_first_is_charged_from_its_launch_on_and_once(
     assert accounts.bill.total == pytest.approx(first + further * OFFERING.offer.price_usd_h * 1e6 / 3600, abs=2)
 
 
+def test_a_machine_that_is_seen_first_counts_though_times_are_measured_by_another_clock() -> None:
+    """A turn takes a while: what is measured begins a little after the look before."""
+    accounts = Accounts()
+    accounts.charge(FLEET, world(NOW, machines=0))
+    accounts.charge(FLEET, launched(NOW - 50, NOW + 1, NOW + 60), elapsed_s=57)
+    assert accounts.spent_usd == {IDLE: pytest.approx(110 * OFFERING.offer.price_usd_h / 3600)}
+
+
 def test_a_machine_that_is_seen_first_is_charged_nothing_of_the_month_before() -> None:
     turn = datetime(2027, 2, 1, tzinfo=UTC).timestamp()
     accounts = Accounts()
