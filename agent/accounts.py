@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any, get_args
 
+import structlog
+
+from agent.failures import Failures
 from agent.mirror import Mirror
 from agent.watch import Watcher
-from fleet.cost.allocation import MICRO, Bill, allocate
+from fleet.cost.allocation import MICRO, Bill
 from fleet.cost.budgets import BudgetNews, budget_news
 from fleet.cost.machine_use import MachineUse
-from fleet.cost.silence import SILENCE_S, Silence, missed_bill
-from fleet.cost.statement import Month
+from fleet.cost.silence import SILENCE_S, Silence, bill_since
+from fleet.cost.statement import Month, UnknownMonth
 from fleet.cost.uses import CostTerms, ended_uses, uses
 from fleet.nodeclaims.repair import Registrations, registrations
 from fleet.offerings.interruption_rate import learned
@@ -27,8 +30,12 @@ from fleet.snapshot import CapacityPool, InterruptionHistory, Snapshot
 from model.fleet import Fleet
 from model.kinds import CapacityType
 
+log = structlog.get_logger(__name__)
+
 SAVED_EVERY_S = 60.0
 """After a crash the time since then is charged by what is known of it afterwards."""
+MOST_MICRO_USD = 2**63
+"""No books come to that: nine trillion USD."""
 BORROWED_EVERY_S = 30.0
 """How often it is found out anew which gangs stand on borrowed quota."""
 
@@ -71,7 +78,11 @@ class Accounts:
     used: UsedMachines = field(default_factory=UsedMachines)
     warned: Mapping[str, int] = field(default_factory=dict)
     """Team -> percent of its budget of which people were told last."""
+    trouble: str = ""
+    """What the books of this month may lack, and why; empty = nothing."""
     _until_s: float = 0.0
+    _billed: Mapping[str, MachineUse] | None = None
+    """Machines of the last bill; None before the first."""
 
     def remember(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Look for machines that EC2 takes back, and for those that join or are given up."""
@@ -89,28 +100,23 @@ class Accounts:
     def charge(self, fleet: Fleet, snapshot: Snapshot, elapsed_s: float | None = None) -> None:
         """Bill `elapsed_s`, or else the time since the last call by the clock; a new month starts from nothing.
 
-        Of a time in which nobody looked each machine is billed from its launch to its end, and teams pay for what is
-        known of their work. What was before the month is the ledger's alone.
+        Who pays for what of it `fleet.cost.silence.bill_since` says. What was before the month is the ledger's alone.
         """
         now = snapshot.now_s
         month = Month.of(now)
         if month.name != self.month:
+            self.trouble = "" if self.month else self.trouble
             self.month, self.bill = month.name, Bill()
-        begin_s = max(month.begin_s, self.begin_s(now, elapsed_s))
-        if now - begin_s > SILENCE_S:
-            self.bill = self.bill.plus(self._missed(fleet, Silence(begin_s, now, snapshot)))
-        elif now > begin_s:
-            used = self.used.now(fleet, snapshot)
-            self.bill = self.bill.plus(allocate(snapshot.index, used, now, now - begin_s))
-        self._until_s = now
+        if elapsed_s is None and self._until_s > now + SILENCE_S:
+            self.trouble = _NOT_SAID.format(f"in {self._until_s - now:.0f} s")
+        time = Silence(max(month.begin_s, self.begin_s(now, elapsed_s)), now, snapshot)
+        used, ended = self.used.now(fleet, snapshot), self.used.ended(fleet, snapshot, time.begin_s)
+        self.bill = self.bill.plus(bill_since(time, used, ended, self._billed, month.begin_s))
+        self._billed, self._until_s = used, now
 
     def begin_s(self, now_s: float, elapsed_s: float | None) -> float:
         """Returns from when on is to be billed (epoch seconds); nothing is before the books began."""
         return (self._until_s or now_s) if elapsed_s is None else now_s - elapsed_s
-
-    def _missed(self, fleet: Fleet, silence: Silence) -> Bill:
-        used, ended = self.used.now(fleet, silence.after), self.used.ended(fleet, silence.after, silence.begin_s)
-        return missed_bill(silence, used.values(), ended)
 
     @property
     def spent_usd(self) -> dict[str, float]:
@@ -127,6 +133,7 @@ class Accounts:
             "total": self.bill.total,
             "by_team": dict(self.bill.by_team),
             "until_s": self._until_s,
+            "trouble": self.trouble,
             "warned": dict(self.warned),
             "usage": _dumped(self.tally),
             "interruptions": [
@@ -141,23 +148,61 @@ class Accounts:
         content["usage"]["at_s"] = content["until_s"] = 0.0
         return json.dumps(content)
 
-    def restore(self, text: str) -> None:
-        """Continue from what was kept; raises ValueError for anything else."""
-        kept: Any = json.loads(text)
+    def continue_from(self, text: str) -> None:
+        """Continue from what was kept, if anything was; books that cannot be read begin anew, and tell of it."""
         try:
-            by_team = {str(team): int(amount) for team, amount in kept["by_team"].items()}
+            if text:
+                self.restore(text)
+        except ValueError as error:
+            self.trouble = f"the books that were kept cannot be read, and begin anew: {str(error)[:200]}"
+            log.warning("books_unreadable", why=str(error))
+
+    def restore(self, text: str) -> None:
+        """Continue from what was kept; raises ValueError for anything else.
+
+        Amounts that do not say when they were charged last, at a time of their month, stay, and nothing before the next
+        charge is added to them: to bill a month once more would stop teams by their budgets.
+        """
+        try:
+            kept: Any = json.loads(text)
+            by_team = {str(team): _micro_usd(amount) for team, amount in kept["by_team"].items()}
             month, total = str(kept["month"]), int(kept["total"])
             tally = _restored(kept["usage"]) if "usage" in kept else UsageSample()
             interruptions = dict(map(_remembered, kept.get("interruptions", ())))
             warned = {str(team): int(level) for team, level in kept.get("warned", {}).items()}
-        except (AttributeError, KeyError, TypeError) as error:
+            until_s, trouble = kept.get("until_s", 0.0), str(kept.get("trouble", ""))[:500]
+        except (AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"these are no books: {error!r}") from error
         if sum(by_team.values()) != total:
             raise ValueError("the kept books do not add up")
         self.month, self.bill = month, Bill(total, by_team)
-        self._until_s = float(kept.get("until_s", 0.0))
+        said = until_s == 0 or _is_of_month(until_s, month)
+        self._until_s = float(until_s) if said else 0.0
+        self.trouble = trouble if said else _NOT_SAID.format(repr(until_s)[:40])
         self.interruptions, self.warned = interruptions, warned
         self._hold(tally)
+
+
+_NOT_SAID = (
+    "the books of this month do not say when they were charged last ({}): what was spent from then until they were read"
+    " is not in them"
+)
+
+
+def _is_of_month(at_s: Any, name: str) -> bool:
+    """Returns whether that is an instant of a month: books are charged for the month of their last charge."""
+    try:
+        month = Month.named(name)
+    except UnknownMonth:
+        return False
+    return isinstance(at_s, int | float) and month.begin_s <= at_s < month.end_s
+
+
+def _micro_usd(kept: Any) -> int:
+    amount = int(kept)
+    if not 0 <= amount < MOST_MICRO_USD:
+        raise ValueError(f"{kept!r} is no amount")
+    return amount
 
 
 def _remembered(kept: Any) -> tuple[CapacityPool, InterruptionHistory]:
@@ -209,10 +254,12 @@ class Bookkeeper(Watcher):
         accounts: Accounts,
         save: Callable[[str], None],
         monotonic: Callable[[], float],
+        failures: Failures | None = None,
         every_s: float = SAVED_EVERY_S,
     ) -> None:
         """`monotonic` is a clock that nobody sets: what time is billed does not depend on the time of day."""
         self.accounts = accounts
+        self._failures = Failures() if failures is None else failures
         self._save = save
         self._monotonic = monotonic
         self._every_s = every_s
@@ -240,7 +287,7 @@ class Bookkeeper(Watcher):
     def turning(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Charges a time in which nobody looked, before anything is decided: who held what is forgotten by that."""
         now_s, elapsed_s = snapshot.now_s, self._elapsed_s()
-        if now_s - self.accounts.begin_s(now_s, elapsed_s) > SILENCE_S:
+        if Silence(self.accounts.begin_s(now_s, elapsed_s), now_s, snapshot).unseen:
             self._charge(fleet, snapshot, elapsed_s)
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
@@ -263,6 +310,7 @@ class Bookkeeper(Watcher):
         now_s = self._monotonic()
         self.accounts.charge(fleet, snapshot, elapsed_s)
         self._charged_at_s = now_s
+        self._failures.books = self.accounts.trouble
         self._warn(fleet)
 
     def _save_what_is_new(self) -> None:

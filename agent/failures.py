@@ -42,6 +42,8 @@ class Failures:
     """What the API keeps refusing, which is no decision's fault."""
     ledger: str = ""
     """Why nothing is written into the ledger at present; empty while it is, or there is none."""
+    books: str = ""
+    """What the books of this month may lack, and why; empty = nothing."""
     readings: str = ""
     """Which exporters of readings do not answer at present; empty while all do, or none is asked."""
     _pauses: Backoff = field(default_factory=Backoff)

@@ -26,7 +26,7 @@ from fleet.actions import Action, TerminateMachines
 from fleet.cost.machine_use import Commitment, MachineUse
 from fleet.cost.meter import Meter
 from fleet.cost.open_hours import MeterState, SpotSilence
-from fleet.cost.records import HOUR_S
+from fleet.cost.records import AHEAD_S, HOUR_S
 from fleet.cost.silence import SILENCE_S
 from fleet.cost.uses import CostTerms, NegotiatedRate
 from fleet.quota.queue_binding import payer_of
@@ -76,16 +76,18 @@ class LedgerKeeper(Watcher):
         self._looked_at_s = self._kept_at_s = -inf
         self._outcomes: deque[_Outcome] = deque()
         self._busy, self._noted = False, 0
-        self._ended: tuple[tuple[MachineUse, float], ...] = ()
-        """Machines that ended while nobody looked, and when."""
+        self._ended: dict[str, tuple[MachineUse, float]] = {}
+        """Id -> a machine that ended while nobody looked, as it was found first, and when."""
         self._pauses = Backoff()
         self._troubles: dict[str, str] = {}
         self._now_s = 0.0
 
     def turning(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Find out what ended while nobody looked, before claims of it are closed."""
-        if not 0 <= snapshot.now_s - max(self._now_s, self._looked_at_s) <= SILENCE_S:
-            self._ended = (*self._ended, *self._used.ended(fleet, snapshot, self._looked_at_s))
+        """Find out what ended while nobody looked, before claims of it are closed: also before a ledger is open."""
+        if not 0 <= snapshot.now_s - self._looked_at_s <= SILENCE_S:
+            for use, at_s in self._used.ended(fleet, snapshot, max(0.0, self._looked_at_s)):
+                first, _ = self._ended.get(use.machine, (use, at_s))
+                self._ended[use.machine] = first, at_s
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Look every few seconds; have written what is over, and kept what is not."""
@@ -98,8 +100,8 @@ class LedgerKeeper(Watcher):
         if not 0 <= now_s - self._looked_at_s < LOOKED_EVERY_S:
             self._looked_at_s = now_s
             used, team_of = self._used.now(fleet, snapshot), partial(self._used.terms.payer, fleet)
-            self._meter.look(snapshot, used, team_of, self._ended)
-            self._ended = ()
+            self._meter.look(snapshot, used, team_of, self._ended.values())
+            self._ended.clear()
         hour_s, silence = self._meter.due(now_s), self._meter.silence()
         if silence is not None and not self._paused(_PRICES):
             self._ask(partial(self._read_prices, silence), _PRICES)
@@ -189,9 +191,8 @@ class LedgerKeeper(Watcher):
         self._ready = True
         if kept is None:
             return
-        if kept.until_s > self._now_s + HOUR_S:
+        if kept.until_s > self._now_s + AHEAD_S:
             log.warning("open_hours_of_the_future", until=_instant(kept.until_s))
-            return
         try:
             self._meter.restore(msgspec.json.decode(kept.body, type=MeterState))
         except msgspec.MsgspecError as error:

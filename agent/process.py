@@ -230,7 +230,7 @@ class Agent:
         term = self._term()
         mirror, failures, said = Mirror(self._settings.cluster), Failures(), self._settings
         sync = Sync(self._adopted, self._review is not None, said.least_approvals, said.cluster)
-        books, questions = self._books(term.reports), ResolutionQuestions()
+        books, questions = self._books(term.reports, failures), ResolutionQuestions()
         books.inform(mirror)
         source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
@@ -320,14 +320,10 @@ class Agent:
             failures=failures,
         )
 
-    def _books(self, reports: ReportWriter) -> Bookkeeper:
+    def _books(self, reports: ReportWriter, failures: Failures) -> Bookkeeper:
         accounts = Accounts(used=UsedMachines(terms_of(self._settings.ledger)))
-        try:
-            if kept := reports.read_books():
-                accounts.restore(kept)
-        except (ValueError, KeyError) as error:
-            log.warning("books_unreadable", why=str(error))
-        return Bookkeeper(accounts, reports.save_books, self._clock.monotonic)
+        accounts.continue_from(reports.read_books())
+        return Bookkeeper(accounts, reports.save_books, self._clock.monotonic, failures)
 
     def _acknowledge(self, notices: Sequence[Notice]) -> None:
         if self._notices is not None:

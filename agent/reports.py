@@ -244,6 +244,7 @@ def sync_report(
     findings += _failed(failures)
     findings += _refused(refused)
     findings += [Finding("LedgerFailed", True, "NotWritten", failures.ledger)] if failures.ledger else []
+    findings += [Finding("BooksFailed", True, "NotRead", failures.books)] if failures.books else []
     findings += [Finding("ReadingsFailed", True, "NotRead", failures.readings)] if failures.readings else []
     findings += [Finding("ReadingsMissing", True, "NotRead", unread)] if unread else []
     findings += _uncounted(uncounted)

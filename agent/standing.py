@@ -180,7 +180,7 @@ def _money(fleet: Fleet, snapshot: Snapshot, terms: CostTerms) -> Iterator[Metri
             kinds[claim.capacity_pool.capacity_type,] += claim.charged_usd_h  # type: ignore[assignment]
     words = "USD an hour that machines of a capacity type are charged at"
     yield _gauge("muster_capacity_usd_per_hour", words, ("capacity_type",), kinds.items())
-    a_second = allocate(snapshot.index, uses(fleet, snapshot, terms), snapshot.now_s, 1.0).by_team
+    a_second = allocate(snapshot.index, uses(fleet, snapshot, terms), 1.0).by_team
     rates = ((("" if team == IDLE else team,), micro * 3600 / MICRO) for team, micro in a_second.items())
     words = "USD an hour that a team pays for what its gangs hold; the empty team stands for what nobody uses"
     yield _gauge("muster_team_usd_per_hour", words, ("team",), rates)

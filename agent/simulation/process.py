@@ -249,7 +249,7 @@ class Process:
         actuator = Actuator(api, retrier, of_day, instance="sim")
         reports = ReportWriter(api, self.writer, of_day, world.cluster_name, "muster-system", world.leading)
         mirror, sync, failures = Mirror(world.cluster_name), Sync(), Failures()
-        books = _books(reports, clock, world.ledger)
+        books = _books(reports, clock, world.ledger, failures)
         self.books = books
 
         def say(announce: Announce) -> None:
@@ -381,11 +381,10 @@ class Process:
             self._publisher.show_sync()
 
 
-def _books(reports: ReportWriter, clock: Clock, ledger: LedgerSettings | None) -> Bookkeeper:
+def _books(reports: ReportWriter, clock: Clock, ledger: LedgerSettings | None, failures: Failures) -> Bookkeeper:
     accounts = Accounts(used=UsedMachines(terms_of(ledger)))
-    if kept := reports.read_books():
-        accounts.restore(kept)
-    return Bookkeeper(accounts, reports.save_books, clock.monotonic)
+    accounts.continue_from(reports.read_books())
+    return Bookkeeper(accounts, reports.save_books, clock.monotonic, failures)
 
 
 def _quietly(actuator: Actuator, announce: Announce) -> None:

@@ -276,7 +276,7 @@ def _months(look: Looking) -> Iterator[tuple[PastMonth, PastTeam]]:
 
 def _money(look: Looking) -> list[TeamMoney]:
     snapshot, fleet = look.snapshot, look.fleet
-    a_second = allocate(snapshot.index, look.used, snapshot.now_s, 1.0).by_team
+    a_second = allocate(snapshot.index, look.used, 1.0).by_team
     teams = {*snapshot.spent_usd, *a_second, *(name for name, team in fleet.teams.items() if team.spec.budget)}
     own = look.scope.teams(fleet)
     end_s = Month.of(snapshot.now_s).end_s

@@ -4,7 +4,7 @@ What no work takes goes to `IDLE` instead of a team. Amounts are integers of mic
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.cost.machine_use import IDLE, MachinePrice, MachineUse
@@ -49,25 +49,20 @@ def split(total: int, weights: Sequence[float]) -> list[int]:
     return parts
 
 
-def allocate(index: Index, used: Mapping[str, MachineUse], now_s: float, seconds: float) -> Bill:
-    """Returns the bill for the last `seconds` of all machines that bill now, each from its launch on."""
-    by_team: dict[str, int] = {}
+def allocate(
+    index: Index, used: Mapping[str, MachineUse], seconds: float, apart: Iterable[tuple[MachineUse, float]] = ()
+) -> Bill:
+    """Returns the bill of all machines that bill now for so many seconds; `apart` are those of another time, and it."""
+    by_team: Counter[str] = Counter()
     for (price, shares), count in _grouped(index, used).items():
         for team, amount in _machine(price.usd_h, shares, seconds).items():
-            by_team[team] = by_team.get(team, 0) + amount * count
-    for use in (it for it in used.values() if now_s - seconds < it.launched_s <= now_s):
-        _from_launch(by_team, use, now_s - use.launched_s, seconds)
-    by_team = {team: amount for team, amount in by_team.items() if amount}
-    return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
-
-
-def _from_launch(by_team: dict[str, int], use: MachineUse, lasted_s: float, seconds: float) -> None:
-    """Corrects the bill for a machine whose part of this time begins with its launch."""
-    shares = _shares(use)
-    for team, amount in _machine(use.usd_h, shares, seconds).items():
-        by_team[team] -= amount
-    for team, amount in _machine(use.usd_h, shares, lasted_s).items():
-        by_team[team] = by_team.get(team, 0) + amount
+            by_team[team] += amount * count
+    for use, lasted_s in apart:
+        shares = _shares(use)
+        by_team.subtract(_machine(use.usd_h, shares, seconds))
+        by_team.update(_machine(use.usd_h, shares, lasted_s))
+    left = {team: amount for team, amount in sorted(by_team.items()) if amount}
+    return Bill(sum(left.values()), left)
 
 
 @derived(1)

@@ -105,6 +105,8 @@ class MachineUse:
     """When its reservation ends (epoch seconds); 0 = it is in none, or no end is set."""
     then_usd_h: float = 0.0
     """What it, or what its pool buys on demand in its place, costs an hour after that; 0 = nothing is in its place."""
+    known_s: float = 0.0
+    """Since when it is known to run (epoch seconds): an answer that was lost is given minutes after the launch."""
 
     @property
     def priced_as(self) -> MachinePrice:

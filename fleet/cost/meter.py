@@ -7,9 +7,9 @@ from typing import Final
 
 from fleet.cost.lost_work import lost_since_s
 from fleet.cost.machine_use import Commitment, Holding, MachineUse
-from fleet.cost.open_hours import MeterState, SpotSilence
-from fleet.cost.records import ENDED, HOUR_S, LostWork, MachineSpan, Segment, StartRecord
-from fleet.cost.silence import SILENCE_S, Silence, priced_segments, silences, silent_segments
+from fleet.cost.open_hours import MeterState, SpotSilence, priced_segments, silences
+from fleet.cost.records import AHEAD_S, ENDED, HOUR_S, LostWork, MachineSpan, Segment, StartRecord
+from fleet.cost.silence import Silence, silent_segments
 from fleet.markets import PastPrice
 from fleet.snapshot import CapacityPool, Gang, GangState, Snapshot
 from model.index import differing
@@ -67,23 +67,27 @@ class Meter:
         team_of: Callable[[str, str], str | None] = lambda _namespace, _queue: None,
         ended: Iterable[_MachineEnd] = (),
     ) -> None:
-        """Take note of what is different from the last look. A clock that went back changes nothing until it is past.
+        """Take note of what is different from the last look.
+
+        A clock that went back changes nothing until it is past; one that had been more than `AHEAD_S` ahead is not
+        waited for.
 
         `used` are the machines that bill; `team_of` says whose work of a namespace and queue is. `ended` are machines
         that ended since the last look, and when: those that came meanwhile are not known otherwise.
         """
         now_s = snapshot.now_s
+        if now_s < self.until_s - AHEAD_S:
+            self.restore(self.state().up_to(now_s))
         if now_s < self.until_s:
             return
         self._leaving = {**self._leaving, **_leaving(snapshot)}
         silence = Silence(self.until_s, now_s, snapshot)
-        silent = bool(self.until_s) and now_s - self.until_s > SILENCE_S
-        self._silent |= silent
+        self._silent |= silence.unseen
         stopped = _stopped_gangs(self._gangs or self._ran(snapshot.gangs), snapshot.gangs)
         held = [*self._held(stopped)] if stopped else ()
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
-        self._bill(used, silence, {it.machine: (it, at_s) for it, at_s in ended if at_s > self.until_s}, silent=silent)
+        self._bill(used, silence, {it.machine: (it, at_s) for it, at_s in ended if at_s > self.cut_until_s})
         for key, holding in held:
             self._lost(key, holding, stopped[holding.subject], snapshot.gangs, now_s)
         self._note_starts(snapshot.gangs, now_s, team_of)
@@ -93,20 +97,19 @@ class Meter:
         stay = {it.instance_id for it in snapshot.claims.values() if not it.disruption and not it.deleting}
         self._leaving = {key: why for key, why in self._leaving.items() if key in used and key not in stay}
 
-    def _bill(
-        self, used: Mapping[str, MachineUse], silence: Silence, told: Mapping[str, _MachineEnd], *, silent: bool
-    ) -> None:
+    def _bill(self, used: Mapping[str, MachineUse], silence: Silence, told: Mapping[str, _MachineEnd]) -> None:
         """Take note of machines that are used otherwise than at the last look, that came and that went."""
-        for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
-            if key in used and not silence.forgotten(used[key]):
-                self._runs(key, used[key], silence, silent=silent)
+        for key in differing(self._seen, used) if self._seen and not silence.unseen else sorted({*self.spans, *used}):
+            if key in used:
+                self._runs(key, used[key], silence)
             elif key in self.spans and self.spans[key].ended_s is None:
-                self.spans[key] = self._ended(key, silence, told.get(key), silent=silent)
+                self.spans[key] = self._ended(key, silence, told.get(key))
                 self.noted += 1
         for key in sorted(told.keys() - self.spans.keys()):
             use, ended_s = told[key]
-            begin_s = max(self.cut_until_s, use.launched_s)
-            segments = _first(use, silence._replace(begin_s=begin_s, end_s=max(begin_s, ended_s)))
+            begin_s = max(self.cut_until_s, min(use.launched_s, silence.end_s))
+            ended_s = max(begin_s, min(ended_s, silence.end_s))
+            segments = _first(use, silence._replace(begin_s=begin_s, end_s=ended_s))
             self.spans[key] = MachineSpan(segments, ended_s, ENDED)
             self._silent = True
 
@@ -114,15 +117,15 @@ class Meter:
         """Take note that machines are being given back, and why."""
         self._leaving = {**self._leaving, **dict.fromkeys(instances, reason)}
 
-    def _runs(self, key: str, use: MachineUse, silence: Silence, *, silent: bool) -> None:
+    def _runs(self, key: str, use: MachineUse, silence: Silence) -> None:
         span, now_s = self.spans.get(key), silence.end_s
         if span is None:
-            begin_s = max(self.cut_until_s, min(use.launched_s, now_s))
-            self.spans[key] = MachineSpan(_first(use, silence._replace(begin_s=begin_s)))
-            self._silent |= now_s - begin_s > SILENCE_S
+            before = silence._replace(begin_s=max(self.cut_until_s, min(use.launched_s, now_s)))
+            self.spans[key] = MachineSpan(_first(use, before))
+            self._silent |= before.unseen
             return
         segments = self._from_launch(span.segments, use)
-        if silent:
+        if silence.unseen:
             segments += tuple(silent_segments(silence, segments[-1].use, use))
         self.spans[key] = replace(span, segments=_with_use(segments, use, now_s), ended_s=None, ended="")
 
@@ -133,15 +136,15 @@ class Meter:
             return (first._replace(begin_s=max(self.cut_until_s, use.launched_s)), *segments[1:])
         return segments
 
-    def _ended(self, key: str, silence: Silence, told: _MachineEnd | None, *, silent: bool) -> MachineSpan:
+    def _ended(self, key: str, silence: Silence, told: _MachineEnd | None) -> MachineSpan:
         """Returns a machine's span closed: when the cloud says, else now, or when it was last seen before a silence."""
         span, instance = self.spans[key], silence.after.instances.get(key)
         told_s = (instance.ended_at_s if instance is not None else 0.0) or (told[1] if told is not None else 0.0)
-        ended_s = told_s or (self.until_s if silent else silence.end_s)
+        ended_s = min(told_s or (self.until_s if silence.unseen else silence.end_s), silence.end_s)
         segments = span.segments
-        if silent:
+        if silence.unseen:
             self._note_bereft(segments[-1].use.holdings, ended_s, silence)
-        if silent and ended_s > self.until_s:
+        if silence.unseen and ended_s > self.until_s:
             segments += tuple(silent_segments(silence, segments[-1].use, None))
         return replace(span, segments=segments, ended_s=ended_s, ended=self._leaving.get(key, ENDED))
 
@@ -253,12 +256,15 @@ class Meter:
             dict(self.running),
             self.starts,
             self.commitments,
+            dict(self._bereft),
+            self._settled_s,
         )
 
     def restore(self, state: MeterState) -> None:
         """Go on from there."""
         self.spans, self.until_s, self.cut_until_s = dict(state.spans), state.until_s, state.cut_until_s
         self.running, self.starts, self._silent = dict(state.running), state.starts, True
+        self._bereft, self._settled_s = dict(state.bereft), state.settled_s
 
 
 def _leaving(snapshot: Snapshot) -> Mapping[str, str]:
@@ -278,7 +284,7 @@ def _with_use(segments: tuple[Segment, ...], use: MachineUse, now_s: float) -> t
 
 def _first(use: MachineUse, silence: Silence) -> tuple[Segment, ...]:
     """Returns the segments of a machine that is seen for the first time: nobody looked since its launch."""
-    if silence.end_s - silence.begin_s <= SILENCE_S:
+    if not silence.unseen:
         return (Segment(silence.begin_s, use),)
     return (*silent_segments(silence, use, use), Segment(silence.end_s, use))
 

@@ -14,6 +14,8 @@ from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
 
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86_400.0
+AHEAD_S: Final = HOUR_S
+"""Who has seen what comes later than in so long had a clock that was ahead; agents' clocks differ by less."""
 ENDED: Final = "Ended"
 """Why a machine ended that was not being given back."""
 

@@ -5,52 +5,51 @@ before or is there now, as far as its job or its Workload says since when and un
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple
 
-from fleet.cost.allocation import Bill, machine_parts
+from fleet.cost.allocation import Bill, allocate, machine_parts
 from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
-from fleet.cost.records import MachineSpan, Segment, with_ends
-from fleet.cost.uses import LISTED_AFTER_S
-from fleet.markets import PastPrice, PriceSource
+from fleet.cost.open_hours import AS_BEFORE
+from fleet.cost.records import Segment, with_ends
+from fleet.markets import PriceSource
 from fleet.snapshot import GangState, Snapshot
 
 SILENCE_S: Final = 120.0
 """A longer time between two looks is one in which nobody looked: the agent was down, or another led."""
-AS_BEFORE: Final = "spot price before nobody looked"
-READ_AFTERWARDS: Final = "spot price history, read after nobody had looked"
+UNSEEN_MOST_S: Final = 3600.0
+"""No machine runs for longer before it is known: what says so of a machine that is seen first is no launch of ours."""
 _RUNS: Final = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 
 class Silence(NamedTuple):
-    """A `Silence` is a time in which nobody looked, and the world as it is seen afterwards."""
+    """A `Silence` is the time since somebody looked last, and the world as it is seen afterwards."""
 
     begin_s: float
     """Epoch seconds, as `end_s`."""
     end_s: float
     after: Snapshot
 
+    @property
+    def unseen(self) -> bool:
+        """Returns whether nobody looked: it is longer than between two looks of one agent, and one came before."""
+        return self.begin_s > 0 and self.end_s - self.begin_s > SILENCE_S
+
     def held_until_s(self, holding: Holding) -> float | None:
         """Returns until when work held a machine at most (inf: it does still); None where nothing tells.
 
-        Its job says when it ended, its Workload that it was never stopped, or when.
+        Its job says when it ended, its Workload that it was never stopped, or when: both of the run that it is in, and
+        nothing of an earlier one.
         """
         gang, job = self.after.gangs.get(holding.subject), self.after.jobs.get(holding.subject)
-        if gang is None:
-            return None
-        if job is not None and job.result and job.finished_at_s:
-            return job.finished_at_s
-        if gang.state in _RUNS and holding.of_run(gang.admitted_at_s):
-            return inf
-        stopped = gang.eviction
+        if gang is not None and holding.of_run(gang.admitted_at_s):
+            if job is not None and job.result and job.finished_at_s:
+                return job.finished_at_s
+            return inf if gang.state in _RUNS else None
+        stopped = gang.eviction if gang is not None else None
         return stopped.at_s if stopped is not None and holding.of_run(stopped.admitted_at_s) else None
-
-    def forgotten(self, use: MachineUse) -> bool:
-        """Returns whether a machine that a claim still answers for has ended, and nobody can tell when."""
-        seen = self.after
-        return use.machine not in seen.instances and seen.instances_at_s > use.launched_s + LISTED_AFTER_S
 
 
 class _HeldTime(NamedTuple):
@@ -97,52 +96,61 @@ def _held(silence: Silence, before: MachineUse, after: MachineUse | None) -> Ite
             yield _HeldTime(max(it.since_s, silence.begin_s), until_s, it)
 
 
-def missed_bill(silence: Silence, used: Iterable[MachineUse], ended: Iterable[tuple[MachineUse, float]]) -> Bill:
-    """Returns the bill for a silence of the machines that bill now, and of those that the cloud says ended in it.
+_MachineEnd = tuple[MachineUse, float]
+"""A machine, and when it ended (epoch seconds)."""
 
-    Each counts from its launch on, at the price that is known now; `ended` has when. One whose end nobody can tell
-    counts for nothing.
+
+def bill_since(
+    silence: Silence,
+    used: Mapping[str, MachineUse],
+    ended: Iterable[_MachineEnd] = (),
+    seen: Mapping[str, MachineUse] | None = None,
+    earliest_s: float = 0.0,
+) -> Bill:
+    """Returns the bill for the time since the last one, of the machines that bill now and of those that ended in it.
+
+    Where nobody looked teams pay for what is known of their work, and machines that `ended` count, when they did. A
+    machine that was in no bill yet counts from its launch on, but not from before `earliest_s` (epoch seconds). `seen`
+    are the machines of the last bill, by id; None where only that of another agent is known.
     """
+    lasted_s = silence.end_s - silence.begin_s
+    if lasted_s <= 0:
+        return Bill()
+    counts = _Counting(silence, seen, max(earliest_s, silence.begin_s - UNSEEN_MOST_S))
+    if silence.unseen:
+        present = ((it, silence.end_s) for it in used.values())
+        return _missed(silence, counts, [*present, *ended])
+    begins = ((it, counts.from_s(it)) for it in used.values())
+    apart = ((it, silence.end_s - min(at_s, silence.end_s)) for it, at_s in begins if at_s != silence.begin_s)
+    return allocate(silence.after.index, used, lasted_s, apart)
+
+
+class _Counting(NamedTuple):
+    silence: Silence
+    seen: Mapping[str, MachineUse] | None
+    earliest_s: float
+
+    def from_s(self, use: MachineUse) -> float:
+        """Returns from when on a machine counts (epoch seconds).
+
+        What this agent has billed before goes on, whatever clocks say. What another has billed is known by when the
+        machine became known; the clock that says so may be a little off the one that times are measured by.
+        """
+        begin_s = self.silence.begin_s
+        if self.seen is not None and use.machine in self.seen:
+            return begin_s
+        if use.known_s > (begin_s if self.seen is None else begin_s - SILENCE_S):
+            return max(self.earliest_s, use.launched_s)
+        return max(begin_s, use.launched_s)
+
+
+def _missed(silence: Silence, counts: _Counting, until_s: Iterable[_MachineEnd]) -> Bill:
+    """Returns the bill for a silence of machines, each up to an instant, at the price that is known now."""
     by_team: Counter[str] = Counter()
-    present = ((it, silence.end_s) for it in used if not silence.forgotten(it))
-    for use, end_s in (*present, *ended):
-        missed = silence._replace(begin_s=max(silence.begin_s, use.launched_s), end_s=min(silence.end_s, end_s))
+    for use, end_s in until_s:
+        missed = silence._replace(begin_s=counts.from_s(use), end_s=min(silence.end_s, end_s))
         if missed.begin_s >= missed.end_s:
             continue
-        for segment, until_s in with_ends(silent_segments(missed, use, use)):
-            by_team.update(machine_parts(segment.use, min(until_s, missed.end_s) - segment.begin_s))
+        for segment, segment_end_s in with_ends(silent_segments(missed, use, use)):
+            by_team.update(machine_parts(segment.use, min(segment_end_s, missed.end_s) - segment.begin_s))
     return Bill(by_team.total(), dict(sorted(by_team.items())))
-
-
-def silences(span: MachineSpan, until_s: float) -> Sequence[tuple[float, float]]:
-    """Returns the times (begin, end) in which a machine's spot price is still to be read."""
-    last_s = until_s if span.ended_s is None else span.ended_s
-    return [(it.begin_s, min(end_s, last_s)) for it, end_s in with_ends(span.segments) if it.awaits_price]
-
-
-def priced_segments(
-    segments: Sequence[Segment], history: Sequence[PastPrice], until_s: float = inf
-) -> tuple[Segment, ...]:
-    """Returns the segments with prices from the history of their pool, which reaches until then.
-
-    Those of which it knows nothing stay at the price from before. None of them awaits its price any longer.
-    """
-    found: list[Segment] = []
-    for segment, end_s in with_ends(segments):
-        mine = segment.awaits_price and segment.begin_s < until_s
-        found += _priced(segment, end_s, history) if mine else [segment]
-    return tuple(found)
-
-
-def _priced(segment: Segment, end_s: float, history: Sequence[PastPrice]) -> Iterator[Segment]:
-    """Yields a segment cut where its price changed; a price that comes again is no change."""
-    use, begin_s = segment.use, segment.begin_s
-    earlier = [it for it in history if it.since_s <= begin_s]
-    changes = [*earlier[-1:], *(it for it in history if begin_s < it.since_s < end_s)]
-    if not earlier:
-        yield segment._replace(awaits_price=False)
-    for n, (since_s, usd_h) in enumerate(changes):
-        if n == 0 or usd_h != changes[n - 1].usd_h:
-            source = use.priced.source.replace(AS_BEFORE, READ_AFTERWARDS)
-            priced = PriceSource(source, use.priced.region, since_s)
-            yield Segment(max(begin_s, since_s), replace(use, usd_h=usd_h * use.spot_part, priced=priced))

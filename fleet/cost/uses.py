@@ -15,7 +15,7 @@ from fleet.markets import PriceSource
 from fleet.mig.layouts import gpu_part
 from fleet.mig.mixed_cuts import mixed_layout_of
 from fleet.snapshot import CapacityPool, Catalog, Claim, Gang, Instance, Pod, Reservation, Snapshot
-from fleet.snapshot.lookups import node_of, ordinary_tenants, tenants, unclaimed
+from fleet.snapshot.lookups import forgotten, node_of, ordinary_tenants, tenants, unclaimed, unlisted
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived, followed_each
@@ -23,8 +23,6 @@ from model.kinds import CapacityType, MigLayout
 from model.mig.layouts import config_name
 
 AS_BOUGHT: Final = "price at purchase"
-LISTED_AFTER_S: Final = 60.0
-"""A machine that was launched so long before a listing, and is not in it, has ended and is forgotten by the cloud."""
 
 
 class NegotiatedRate(NamedTuple):
@@ -59,6 +57,8 @@ def uses(
 ) -> Mapping[str, MachineUse]:
     """Returns id -> use of all machines that are launched and not gone yet, also those that no claim answers for.
 
+    One that the cloud has forgotten is gone.
+
     Spot machines cost what spot costs now, where that is known (EC2 user guide, "Spot Instance pricing"), others what
     they cost when they were bought: reserved ones their list price. `borrowing` has uids of gangs on borrowed quota.
     """
@@ -71,6 +71,7 @@ def uses(
         tenants(snapshot),
         ordinary_tenants(snapshot),
         unclaimed(snapshot),
+        forgotten(snapshot),
     )
 
 
@@ -94,16 +95,20 @@ def ended_uses(
     ended = (it for it in snapshot.instances.values() if it.gone and it.ended_at_s > since_s and it.id not in owned)
     for instance in sorted(ended, key=attrgetter("id")):
         if instance.tags.get(labels.CLUSTER) == snapshot.cluster:
-            yield maker.of_stray(instance), instance.ended_at_s
+            yield maker.of_stray(instance), min(instance.ended_at_s, snapshot.now_s)
 
 
 def _end_s(snapshot: Snapshot, claim: Claim, instance: Instance | None) -> float:
-    """Returns when a machine is known to have ended (epoch seconds); 0 where it has not, or nobody tells."""
+    """Returns when a machine is known to have ended (epoch seconds); 0 where it has not, or nobody tells.
+
+    Whoever tells of an end that is still to come has another clock: it is now.
+    """
     if instance is not None:
-        return instance.ended_at_s if instance.gone else 0.0
+        return min(instance.ended_at_s, snapshot.now_s) if instance.gone else 0.0
     node = node_of(snapshot, claim)
-    unlisted = snapshot.instances_at_s > claim.launched_at_s + LISTED_AFTER_S
-    return node.ready_changed_at_s if unlisted and node is not None and not node.ready else 0.0
+    if node is None or node.ready or not unlisted(snapshot, claim):
+        return 0.0
+    return min(node.ready_changed_at_s, snapshot.now_s)
 
 
 def subject_usd_h(index: Index, used: Mapping[str, MachineUse]) -> Mapping[str, float]:
@@ -144,6 +149,7 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
     held: Mapping[str, Sequence[Gang]],
     ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]],
     strays: Sequence[Instance],
+    unheard_of: frozenset[str],
 ) -> Mapping[str, MachineUse]:
     context = _Context(fleet, catalog, terms, ends, borrowing)
     before, moved = _still_good(index.take(_uses), context)
@@ -151,7 +157,7 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
     seen: dict[str, _Seen] = {}
     for name, claim in claims.items():
         instance = instances.get(claim.instance_id)
-        if not claim.launched_at_s or (instance is not None and instance.gone):
+        if not claim.launched_at_s or name in unheard_of or (instance is not None and instance.gone):
             continue
         gangs = held.get(name, ())
         old = before.get(name)
@@ -228,6 +234,7 @@ class _Maker(NamedTuple):
             IDLE if ready else NOT_READY,
             spot_part,
             *self._end(claim),
+            claim.launched_at_s,
         )
 
     def _end(self, claim: Claim) -> tuple[float, float]:
@@ -252,7 +259,16 @@ class _Maker(NamedTuple):
         usd_h, priced, spot_part = self._price(where, offer.charged_usd_h if offer else 0.0, instance.launched_at_s)
         launched_s = instance.launched_at_s
         return MachineUse(
-            instance.id, "", where, *_gpus(kind), usd_h, priced, launched_s, rest=UNCLAIMED, spot_part=spot_part
+            instance.id,
+            "",
+            where,
+            *_gpus(kind),
+            usd_h,
+            priced,
+            launched_s,
+            rest=UNCLAIMED,
+            spot_part=spot_part,
+            known_s=launched_s,
         )
 
     def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource, float]:

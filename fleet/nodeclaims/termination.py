@@ -27,12 +27,9 @@ from fleet.reasons import Reason
 from fleet.snapshot import Claim, Node, NodeDisruption, Pod, Snapshot
 from fleet.snapshot.affinity import DISRUPTED
 from fleet.snapshot.claims import SAME_INSTANT_S
-from fleet.snapshot.lookups import node_of
+from fleet.snapshot.lookups import node_of, unlisted
 from model.fleet import Fleet
 from model.upstream.do_not_disrupt import protected
-
-LISTING_LAG_S = 60.0
-"""The cloud's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
 
 
 def close(snapshot: Snapshot, claim: Claim, reason: Reason, message: str) -> Iterator[Action]:
@@ -50,7 +47,7 @@ def instance_gone(snapshot: Snapshot, claim: Claim) -> bool:
     instance = snapshot.instances.get(claim.instance_id)
     if instance is not None:
         return instance.gone
-    return snapshot.instances_at_s > claim.launched_at_s + LISTING_LAG_S
+    return unlisted(snapshot, claim)
 
 
 def gone_words(snapshot: Snapshot, claim: Claim) -> str:

@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 from typing import Final, NamedTuple
 
 from fleet.cost.lost_work import devices
@@ -108,20 +109,26 @@ class RunTimes:
 
         Those that have ended are the short ones. An open run counts as an ended one that was longer than it is now
         (redistribution to the right: Efron, 1967, the product-limit estimate), which one by the level of its uid.
+
+        That holds of runs of which all are known, ended or open. Of a kind with more ends than are kept those are the
+        runs that came after all that are forgotten: beside the newest ends of many years, which are as short and as
+        long as all, the open ones, of which the long ones are more, made a median a tenth too long.
         """
-        found, own = RunTimes(OrderedDict(self._ends)), set[Hashable]()
+        found, own = RunTimes(OrderedDict(self._ends)), dict[Hashable, _Ends]()
         for gang, ran_s in runs:
             spread = self.spread(gang)
             if not spread.in_turn:
                 continue
             ends_s = max(ran_s, spread.at(level(gang.uid), ran_s))
             for basis, key, unit_s in _kinds(gang):
-                if not self._known(key, _least(basis)):
+                ends = self._known(key, _least(basis))
+                if ends is None or gang.created_at_s <= ends.since_s:
                     continue
                 if key not in own:
-                    own.add(key)
-                    found._ends[key] = self._ends[key].copied()
-                found._ends[key].put(gang.created_at_s, ends_s / unit_s)
+                    own[key] = ends.of_those_since()
+                if len(own[key].ordered) >= _least(basis):
+                    found._ends[key] = own[key]
+                    own[key].put(gang.created_at_s, ends_s / unit_s, 2 * ENDS_KEPT)
         return found
 
     def _put(self, key: Hashable, came_s: float, value: float) -> None:
@@ -179,17 +186,22 @@ class _Ends:
     newest: deque[tuple[float, float]] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
     turns: Sequence[float] = ()
+    since_s: float = -inf
+    """When the last one came of those that are forgotten (epoch seconds)."""
 
-    def put(self, came_s: float, value: float) -> None:
+    def put(self, came_s: float, value: float, most: int = ENDS_KEPT) -> None:
         self.turns = ()
         self.newest.append((came_s, value))
         insort(self.ordered, value)
-        if len(self.newest) > ENDS_KEPT:
-            _, oldest = self.newest.popleft()
+        if len(self.newest) > most:
+            forgotten_s, oldest = self.newest.popleft()
+            self.since_s = max(self.since_s, forgotten_s)
             del self.ordered[bisect_right(self.ordered, oldest) - 1]
 
-    def copied(self) -> "_Ends":
-        return _Ends(self.newest.copy(), self.ordered.copy())
+    def of_those_since(self) -> "_Ends":
+        """Returns the ends of the runs that came after all that are forgotten."""
+        newest = deque(it for it in self.newest if it[0] > self.since_s)
+        return _Ends(newest, sorted(value for _, value in newest))
 
     @property
     def in_turn(self) -> Sequence[float]:

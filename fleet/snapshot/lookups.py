@@ -12,6 +12,10 @@ from model import labels
 from model.changed import changed
 from model.index import Index, LoggedTable, TableChanges, derived, followed, followed_each
 
+LISTING_LAG_S: Final = 60.0
+"""The cloud's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
+_NO_CLAIMS: Final = frozenset[str]()
+
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
     """Returns node name -> the claim whose machine it is, as `claims_whatever_runs` has it."""
@@ -113,6 +117,23 @@ def _anti_affinity_terms(
 def node_of(snapshot: Snapshot, claim: Claim) -> Node | None:
     """Returns the node of a machine: the one its claim names, else the one with the machine's provider id."""
     return snapshot.nodes.get(claim.node) or nodes_by_instance(snapshot).get(claim.instance_id)
+
+
+def unlisted(snapshot: Snapshot, claim: Claim) -> bool:
+    """Returns whether the cloud lists a machine no more, nor says that it has ended: it has forgotten it."""
+    there = claim.instance_id in snapshot.instances
+    return not there and snapshot.instances_at_s > claim.launched_at_s + LISTING_LAG_S
+
+
+def forgotten(snapshot: Snapshot) -> frozenset[str]:
+    """Returns the names of the claims whose machines were launched and are `unlisted`."""
+    missing = _not_listed(snapshot.index, snapshot.claims, snapshot.instances)
+    return frozenset([it.name for it in missing if unlisted(snapshot, it)]) if missing else _NO_CLAIMS
+
+
+@derived(1)
+def _not_listed(_index: Index, claims: Mapping[str, Claim], instances: Mapping[str, Instance]) -> Sequence[Claim]:
+    return [it for it in claims.values() if it.launched_at_s and it.instance_id not in instances]
 
 
 def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:

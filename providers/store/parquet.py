@@ -23,7 +23,7 @@ from itertools import groupby
 from typing import Any, Final, Generic, TypeVar, get_type_hints
 from urllib.parse import quote, unquote
 
-from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
+from fleet.cost.records import AHEAD_S, HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.sums import UsedHours, summed_record
 from providers.store.port import LedgerError, OpenHours
 from providers.store.queries import DAY_S, SUM_FIELDS, USED_FIELDS, sums_sql, used_on
@@ -247,12 +247,12 @@ class S3Ledger:
             raise LedgerError(f"s3://{self._bucket}/{key} is no part of a ledger: {error}", transient=False) from error
 
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
-        """Keep what is not in the ledger yet; older than what is kept, it is dropped."""
+        """Keep what is not in the ledger yet; a little older than what is kept, it is dropped."""
         key = f"{self._open}cluster={quote(cluster, safe='')}.json"
         body = json.dumps({"untilS": hours.until_s, "body": b64encode(hours.body).decode()}).encode()
         for _ in range(ATTEMPTS):
             held, tag = self._get(key)
-            if held and _opened(held).until_s > hours.until_s:
+            if held and 0 < _opened(held).until_s - hours.until_s <= AHEAD_S:
                 return
             if self._put(key, body, {"IfMatch": tag} if tag else {"IfNoneMatch": "*"}):
                 return

@@ -64,7 +64,10 @@ class Ledger(Protocol):
         ...
 
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
-        """Keep what is not in the ledger yet in place of what was kept; one that is older than that is dropped."""
+        """Keep what is not in the ledger yet in place of what was kept.
+
+        One that is older than that is dropped, unless what was kept is by a clock that was ahead (`AHEAD_S`).
+        """
         ...
 
     def open_hours(self, cluster: str) -> OpenHours | None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from fleet.cost.records import LedgerRecord, StartRecord, by_machine_hour
+from fleet.cost.records import AHEAD_S, LedgerRecord, StartRecord, by_machine_hour
 from fleet.cost.sums import UsedHours, summed_record
 from providers.store.port import LedgerError, OpenHours
 from providers.store.queries import DAY_S, sums_sql, used_on
@@ -193,13 +193,14 @@ class SqliteLedger:
             return self._file.execute(query, values).fetchall()
 
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
-        """Keep what is not in the ledger yet; older than what is kept, it is dropped."""
+        """Keep what is not in the ledger yet; a little older than what is kept, it is dropped."""
         keep = (
             "INSERT INTO open_hours (cluster, until_s, body) VALUES (?, ?, ?) ON CONFLICT (cluster) DO UPDATE "
-            "SET until_s = excluded.until_s, body = excluded.body WHERE excluded.until_s >= open_hours.until_s"
+            "SET until_s = excluded.until_s, body = excluded.body "
+            "WHERE excluded.until_s >= open_hours.until_s OR excluded.until_s < open_hours.until_s - ?"
         )
         with _translated():
-            self._file.execute(keep, (cluster, hours.until_s, hours.body))
+            self._file.execute(keep, (cluster, hours.until_s, hours.body, AHEAD_S))
 
     def open_hours(self, cluster: str) -> OpenHours | None:
         """What was kept last."""

@@ -12,8 +12,8 @@ from agent.ledger import months_before
 from agent.ledger_settings import LedgerSettings
 from agent.simulation import Tempo
 from fleet.cost.machine_use import NOBODY, UNOBSERVED
+from fleet.cost.open_hours import AS_BEFORE, READ_AFTERWARDS
 from fleet.cost.records import HOUR_S, LedgerRecord
-from fleet.cost.silence import AS_BEFORE, READ_AFTERWARDS
 from providers.ports import CloudDenied, CloudThrottled
 from providers.store.sqlite import SqliteLedger
 from tests.agent.scenes import A, Scene, files, gpu_job, pool, queue, simple, team
@@ -194,6 +194,26 @@ def test_a_ledger_that_cannot_be_written_is_told_of_and_made_up_for(settings: Le
     end_s = whole_hours(scene, settings)
     found = [it for it in records(settings) if it.hour_s >= end_s - HOUR_S]
     assert usd(found) == pytest.approx(charged(scene, end_s) - charged(scene, end_s - HOUR_S), rel=0.01)
+
+
+def test_what_came_and_went_before_the_ledger_was_open_is_in_it(settings: LedgerSettings, tmp_path: Path) -> None:
+    place = tmp_path / "volume"
+    place.write_text("no folder")
+    scene = Scene(simple(), ledger=replace_path(settings, place / "ledger.db"), tempo=SLOW)
+    scene.sim.clock.advance_to((scene.sim.now_s // HOUR_S + 1) * HOUR_S)
+    scene.runs(gpu_job("g"))
+    scene.sim.advance(600)
+    (gone,) = scene.sim.machines()
+    scene.sim.cloud.kill(gone.id)
+    scene.until(lambda: gone.id not in {it.instance_id for it in scene.sim.claims().values()}, 900)
+    scene.sim.advance(300)
+    place.unlink()
+    scene.until(lambda: not condition(scene), 600)
+    settings = replace_path(settings, place / "ledger.db")
+    end_s = whole_hours(scene, settings)
+    found = records(settings)
+    assert usd(found) == pytest.approx(charged(scene, end_s), rel=0.01)
+    assert {it.node_pool for it in found if it.machine == gone.id} == {"h100"}, "its claim still told whose it was"
 
 
 def replace_path(settings: LedgerSettings, path: Path) -> LedgerSettings:

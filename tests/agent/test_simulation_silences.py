@@ -16,6 +16,7 @@ from agent.ledger_settings import LedgerSettings
 from agent.simulation import Tempo
 from fleet.cost.machine_use import UNOBSERVED
 from fleet.cost.records import HOUR_S
+from providers.kube.objects.paths import CONFIG_MAPS
 from providers.store.sqlite import SqliteLedger
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
 
@@ -132,6 +133,32 @@ def test_a_machine_that_dies_meanwhile_bills_until_then(
     evicted, found = node_failure == "Evict", report(scene, settings)
     assert found["evictions"] == evicted, "who goes on elsewhere is not"
     assert found["lostGpuHours"] == pytest.approx(16 * evicted * (kills_after_h + 600 / HOUR_S), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        pytest.param({"until_s": float("nan")}, "when they were charged last (nan)", id="no instant"),
+        pytest.param({"total": -1}, "cannot be read, and begin anew", id="no books"),
+    ],
+)
+def test_books_that_are_not_as_they_were_kept_are_told_of(kept: dict[str, float], words: str) -> None:
+    scene = Scene(simple(), tempo=SLOW)
+    scene.runs(gpu_job("g"))
+    scene.sim.advance(3600)
+    before = sum(books(scene).values())
+    scene.sim.crash()
+    found = scene.sim.object("ConfigMap", "muster-books", "muster-system")
+    assert found is not None
+    text = json.dumps(json.loads(found["data"]["books.json"]) | kept)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "muster-books"}, "data": {"books.json": text}}
+    scene.sim.api.apply(CONFIG_MAPS, "muster-books", body, "muster-system", force=True)
+    scene.sim.restart()
+    scene.sim.advance(180)
+    conditions = {it["type"]: it for it in scene.sim.sync()["conditions"]}
+    assert (conditions["BooksFailed"]["status"], conditions["BooksFailed"]["reason"]) == ("True", "NotRead")
+    assert words in conditions["BooksFailed"]["message"]
+    assert sum(books(scene).values()) < before * 1.1
 
 
 def test_two_agents_and_several_silences_charge_each_hour_once(settings: LedgerSettings) -> None:

@@ -132,6 +132,77 @@ def test_a_silence_is_charged_once_whoever_reads_the_books_and_however_often() -
     assert {*totals, last.bill.total} == {round(2 * OFFERING.offer.price_usd_h * 1e6)}
 
 
+def launched(at_s: float, known_s: float, now_s: float) -> Snapshot:
+    """A machine that the cloud launched at one time, and whose claim was told of it at another."""
+    claim = replace(CLAIM, launched_at_s=known_s)
+    instances = {claim.instance_id: replace(instance_of(claim), launched_at_s=at_s)}
+    return replace(world(now_s), claims={"m0": claim}, instances=instances)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["by one agent", "by the next one"])
+@pytest.mark.parametrize(
+    ("launched_s", "known_s", "seconds"),
+    [
+        pytest.param(20, 30, 40, id="at once"),
+        pytest.param(-50, 30, 110, id="the answer was lost, and came two minutes after the launch"),
+        pytest.param(-9_000, 30, 3660, id="no launch goes unseen for so long"),
+        pytest.param(90, 50, 0, id="by a clock that is ahead"),
+    ],
+)
+def test_a_machine_that_is_seen_first_is_charged_from_its_launch_on_and_once(
+    launched_s: float, known_s: float, seconds: float, *, again: bool
+) -> None:
+    def charged(accounts: Accounts, now_s: float) -> Accounts:
+        accounts.charge(FLEET, launched(NOW + launched_s, NOW + known_s, NOW + now_s))
+        if not again:
+            return accounts
+        after = Accounts()
+        after.restore(accounts.dump())
+        return after
+
+    accounts = Accounts()
+    accounts.charge(FLEET, world(NOW, machines=0))
+    accounts = charged(accounts, 60)
+    first = seconds * OFFERING.offer.price_usd_h * 1e6 / 3600
+    assert accounts.bill.total == pytest.approx(first, abs=1)
+    accounts = charged(accounts, 120)
+    further = 30 if again and launched_s == 90 else 60
+    assert accounts.bill.total == pytest.approx(first + further * OFFERING.offer.price_usd_h * 1e6 / 3600, abs=2)
+
+
+def test_a_machine_that_is_seen_first_counts_though_times_are_measured_by_another_clock() -> None:
+    """A turn takes a while: what is measured begins a little after the look before."""
+    accounts = Accounts()
+    accounts.charge(FLEET, world(NOW, machines=0))
+    accounts.charge(FLEET, launched(NOW - 50, NOW + 1, NOW + 60), elapsed_s=57)
+    assert accounts.spent_usd == {IDLE: pytest.approx(110 * OFFERING.offer.price_usd_h / 3600)}
+
+
+def test_a_machine_that_is_seen_first_is_charged_nothing_of_the_month_before() -> None:
+    turn = datetime(2027, 2, 1, tzinfo=UTC).timestamp()
+    accounts = Accounts()
+    accounts.charge(FLEET, world(turn - 30, machines=0))
+    accounts.charge(FLEET, launched(turn - 20, turn + 20, turn + 30))
+    assert accounts.spent_usd == {IDLE: pytest.approx(30 * OFFERING.offer.price_usd_h / 3600)}
+
+
+def test_a_machine_whose_launch_is_told_after_a_silence_is_charged_from_its_launch_on() -> None:
+    accounts = Accounts()
+    accounts.charge(FLEET, world(NOW, machines=0))
+    again = Accounts()
+    again.restore(accounts.dump())
+    again.charge(FLEET, launched(NOW - 90, NOW + 500, NOW + 600))
+    assert again.spent_usd == {UNOBSERVED: pytest.approx(690 * OFFERING.offer.price_usd_h / 3600)}
+
+
+def test_a_machine_whose_claim_is_written_anew_is_charged_once() -> None:
+    """A claim that says it was launched in the future is put right (`fleet.clock_skew`)."""
+    accounts = Accounts()
+    for minute in range(4):
+        accounts.charge(FLEET, launched(NOW, NOW + (400 if minute < 2 else 110), NOW + 60 * minute))
+    assert accounts.spent_usd == {IDLE: pytest.approx(180 * OFFERING.offer.price_usd_h / 3600)}
+
+
 def test_a_clock_that_jumps_back_charges_nothing() -> None:
     accounts = Accounts()
     accounts.charge(FLEET, world(NOW))
@@ -161,11 +232,55 @@ def test_books_come_back_as_they_were_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no JSON", "[]", "{}", '{"month": "2027-01", "total": 5, "by_team": {"a": 4}}', '{"by_team": 3}']
+    "text",
+    [
+        "",
+        "no JSON",
+        "[" * 100_000,
+        "[]",
+        "{}",
+        '{"month": "2027-01", "total": 5, "by_team": {"a": 4}}',
+        '{"month": "2027-01", "total": 0, "by_team": {"a": 4, "b": -4}}',
+        '{"month": "2027-01", "total": Infinity, "by_team": {}}',
+        '{"by_team": 3}',
+    ],
 )
 def test_books_that_cannot_be_read_are_an_error(text: str) -> None:
     with pytest.raises(ValueError):
         Accounts().restore(text)
+
+
+@pytest.mark.parametrize("until", ["NaN", "Infinity", "-Infinity", "-5", "5", "null", '"soon"', "[]", "1" + "0" * 400])
+def test_books_that_do_not_say_when_they_were_charged_last_bill_nothing_again(until: str) -> None:
+    """Their amounts stay; a month that was billed once more would stop teams by their budgets."""
+    accounts = Accounts()
+    for minute in range(61):
+        accounts.charge(FLEET, world(NOW + 60 * minute))
+    kept = json.loads(accounts.dump())
+    del kept["until_s"]
+    again = Accounts()
+    again.restore(f'{json.dumps(kept)[:-1]}, "until_s": {until}}}')
+    assert "when they were charged last" in again.trouble
+    again.charge(FLEET, world(NOW + 3600))
+    assert again.bill == accounts.bill
+    again.charge(FLEET, world(NOW + 3660))
+    assert again.bill.total > accounts.bill.total
+    later = Accounts()
+    later.restore(again.dump())
+    assert later.trouble == again.trouble, "what is missing in a month is told of all month"
+    later.charge(FLEET, world(datetime(2027, 2, 1, tzinfo=UTC).timestamp()))
+    assert later.trouble == ""
+
+
+def test_books_that_were_charged_by_a_clock_that_was_ahead_tell_of_it() -> None:
+    accounts = Accounts()
+    accounts.charge(FLEET, world(NOW + 7200))
+    again = Accounts()
+    again.restore(accounts.dump())
+    again.charge(FLEET, world(NOW))
+    assert "when they were charged last" in again.trouble
+    again.charge(FLEET, world(NOW + 60))
+    assert 0 < again.bill.total < 2 * OFFERING.offer.price_usd_h * 1e6 / 60
 
 
 @given(st.lists(st.floats(0, 40_000), max_size=30))

@@ -36,7 +36,7 @@ def of(team: str, gpu: int, name: str = "", **more: Any) -> Any:
 
 def whole_bill(made: World, seconds: float = HOUR, terms: CostTerms = TERMS) -> Bill:
     seen = made.snapshot()
-    return allocate(seen.index, uses(made.fleet, seen, terms), seen.now_s, seconds)
+    return allocate(seen.index, uses(made.fleet, seen, terms), seconds)
 
 
 def bill(made: World, seconds: float = HOUR, terms: CostTerms = TERMS) -> dict[str, float]:
@@ -134,16 +134,6 @@ def test_what_bills(claim: dict[str, Any], state: Any, pays: bool) -> None:
     assert bool(bill(made)) is pays
 
 
-def test_a_machine_is_not_charged_for_the_time_before_its_launch() -> None:
-    """After a silence of the agent the world is charged as found: what was bought meanwhile from then on."""
-    made = world()
-    made.runs(of("a", 4), ("m0", 1))
-    made.claims["m0"] = replace(made.claims["m0"], launched_at_s=NOW - 895)
-    made.instances["i-m0"] = replace(made.instances["i-m0"], launched_at_s=NOW - 900)
-    assert bill(made, HOUR) == {"a": 12.25, IDLE: 12.25}
-    assert bill(made, 900) == {"a": 12.25, IDLE: 12.25}
-
-
 def test_bills_add_up() -> None:
     left, right = Bill(5, {"a": 2, IDLE: 3}), Bill(7, {"b": 4, IDLE: 3})
     assert left.plus(right) == Bill(12, {"a": 2, "b": 4, IDLE: 6})
@@ -162,10 +152,12 @@ def test_the_teams_and_the_idle_rest_are_the_bill(data: st.DataObject) -> None:
         it = of(team, data.draw(st.integers(1, 8)), f"g{n}", count=len(places))
         made.runs(it, *[(place, data.draw(st.integers(1, 2))) for place in places], pods=False)
     seconds = data.draw(st.floats(0, 1e5, allow_nan=False))
-    found = whole_bill(made, seconds)
+    used = uses(made.fleet, made.snapshot(), TERMS)
+    own_s = data.draw(st.dictionaries(st.sampled_from(sorted(used)), st.floats(0, 1e5)))
+    found = allocate(made.snapshot().index, used, seconds, [(used[key], lasted_s) for key, lasted_s in own_s.items()])
     assert found.total == sum(found.by_team.values())
-    billed_s = {claim.name: min(seconds, NOW - claim.launched_at_s) for claim in made.claims.values()}
-    each = (round(it.price_usd_h * 1_000_000 * billed_s[it.name] / HOUR) for it in made.claims.values())
+    times = ((it.price_usd_h, own_s.get(it.instance_id, seconds)) for it in made.claims.values())
+    each = (round(usd_h * 1_000_000 * lasted_s / HOUR) for usd_h, lasted_s in times)
     assert found.total == sum(each)
     assert all(amount >= 0 for amount in found.by_team.values())
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.cost.machine_use import IDLE, NOT_READY, UNOBSERVED, Holding, MachineUse
 from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, Meter
-from fleet.cost.open_hours import MeterState, SpotSilence
+from fleet.cost.open_hours import AS_BEFORE, READ_AFTERWARDS, MeterState, SpotSilence
 from fleet.cost.records import (
     HOUR_S,
     LedgerRecord,
@@ -21,7 +21,7 @@ from fleet.cost.records import (
     by_machine_hour,
     cut_hour,
 )
-from fleet.cost.silence import AS_BEFORE, READ_AFTERWARDS, SILENCE_S
+from fleet.cost.silence import SILENCE_S
 from fleet.markets import PastPrice, PriceSource
 from fleet.snapshot import CapacityPool, Claim, Gang, GangState, Instance, NodeDisruption, Snapshot
 from tests.support.fleets import NOW, P5, A, catalog, gang, offering, ready_claim, small_fleet
@@ -148,6 +148,24 @@ def test_an_end_that_is_heard_of_late_counts_when_it_was() -> None:
     assert costs(it.records) == {IDLE: 35.0}
     it.until(3 * HOUR_S, from_s=HOUR_S + 400)
     assert costs(it.records) == {IDLE: 35.0}, "nothing of it is left"
+
+
+def test_an_end_that_is_still_to_come_is_now() -> None:
+    """EC2 tells in words when a machine ended, and clocks differ: who is gone bills no further."""
+    it = MeterWatch(use())
+    it.until(100, use(), from_s=0)
+    it.ended(5 * HOUR_S)
+    it.until(7 * HOUR_S, from_s=100)
+    assert costs(it.records) == {IDLE: 1.6}
+
+
+def test_a_machine_that_came_and_went_bills_nothing_of_what_is_still_to_come() -> None:
+    it = MeterWatch()
+    it.look(10)
+    it.meter.look(Snapshot(H0 + 600), {}, ended=[(use(launched_s=H0 + 500), H0 + 9000)])
+    it.meter.look(Snapshot(H0 + 1000), {}, ended=[(use(machine="i-1", launched_s=H0 + 5000), H0 + 9000)])
+    it.until(4 * HOUR_S, from_s=1000)
+    assert costs(it.records) == {IDLE: 1.0}
 
 
 def test_a_launch_counts_from_the_clouds_word_which_comes_later() -> None:
@@ -404,6 +422,78 @@ def test_a_clock_that_goes_back_changes_nothing_until_it_is_past() -> None:
     it.look(40, use())
     it.until(HOUR_S + 400, use(held("g", 1.0)), from_s=100)
     assert costs(it.records) == {"g": 36.0}
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["by one agent", "by the next one"])
+def test_a_clock_that_was_a_day_ahead_is_not_waited_for(*, again: bool) -> None:
+    """What it wrote of hours that were still to come stays as it is; machines that come then are added to them."""
+    it = MeterWatch(use(held("g", 1.0)))
+    it.until(600, use(held("g", 1.0)), from_s=0)
+    it.look(24 * HOUR_S, use(held("g", 1.0)))
+    assert {each.hour_s - H0 for each in it.records} == {n * HOUR_S for n in range(23)}
+    if again:
+        it.crash()
+    it.records.clear()
+    new = use(held("h", 1.0), machine="i-1", launched_s=H0 + 650)
+    it.until(2 * HOUR_S + 400, use(held("g", 1.0)), new, from_s=600)
+    assert it.meter.until_s == H0 + 2 * HOUR_S + 400
+    by_machine = {key[1:]: costs(records) for key, records in by_machine_hour(it.records).items()}
+    assert by_machine["i-1", H0] == {"h": 29.5}
+    assert by_machine["i-0", H0 + HOUR_S] == {"g": 36.0}
+    assert {each.hour_s - H0 for each in it.records} == {0, HOUR_S}
+
+
+def test_what_ended_by_a_clock_that_was_a_day_ahead_is_seen_anew() -> None:
+    it = MeterWatch(use())
+    it.until(600, use(), from_s=0)
+    it.ended(23.9 * HOUR_S)
+    it.look(24 * HOUR_S)
+    assert it.meter.spans["i-0"].ended_s == H0 + 23.9 * HOUR_S
+    it.records.clear()
+    it.instances.clear()
+    it.until(HOUR_S + 400, use(), from_s=600)
+    assert costs(it.records) == {IDLE: 29.4, UNOBSERVED: 6.6}, "the look before was forgotten with its hour"
+
+
+def bereft_gang() -> MeterWatch:
+    """A gang on two machines, of which one ended a minute after the last look, and the next agent after an hour."""
+    both = use(held("uid-g", 1.0, since_s=H0)), use(held("uid-g", 1.0, since_s=H0), machine="i-1")
+    it = MeterWatch(*both)
+    it.gangs["uid-g"] = gang("g", state=GangState.ADMITTED, admitted_at_s=H0, pods_ready=True)
+    it.look(60, *both)
+    it.crash()
+    it.ended(120)
+    it.look(HOUR_S + 100, both[1])
+    return it
+
+
+def test_a_crash_forgets_no_end_that_a_gang_is_still_to_be_stopped_for() -> None:
+    it = bereft_gang()
+    it.crash()
+    it.gangs["uid-g"] = replace(it.gangs["uid-g"], state=GangState.EVICTING)
+    it.look(HOUR_S + 110, use(held("uid-g", 1.0, since_s=H0), machine="i-1"))
+    lost = {key: [each.at_s - H0 for each in found.lost] for key, found in it.meter.spans.items()}
+    assert lost == {"i-0": [120.0], "i-1": [120.0]}
+
+
+def test_a_crash_cuts_no_hour_before_gangs_were_told_of_ends() -> None:
+    it = bereft_gang()
+    it.crash()
+    it.look(HOUR_S + SETTLED_S + 99, use(held("uid-g", 1.0, since_s=H0), machine="i-1"))
+    assert it.records == []
+    it.look(HOUR_S + SETTLED_S + 100, use(held("uid-g", 1.0, since_s=H0), machine="i-1"))
+    assert {each.hour_s for each in it.records} == {H0}
+
+
+def test_what_was_kept_by_an_older_agent_is_read() -> None:
+    it = bereft_gang()
+    kept = msgspec.json.decode(msgspec.json.encode(it.meter.state()))
+    fields = {"cluster", "spans", "until_s", "cut_until_s"}
+    text = msgspec.json.encode({key: value for key, value in kept.items() if key in fields})
+    again = Meter("c")
+    again.restore(msgspec.json.decode(text, type=MeterState))
+    assert again.due(H0 + 2 * HOUR_S) is None
+    assert again.spans == it.meter.spans
 
 
 @settings(max_examples=120, deadline=None)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.cost.machine_use import UNOBSERVED, MachineUse
-from fleet.cost.silence import Silence, missed_bill, silent_segments
+from fleet.cost.silence import Silence, bill_since, silent_segments
 from fleet.cost.uses import CostTerms, ended_uses
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Eviction, Gang, GangState, Instance, Job, JobResult, Pin, Snapshot
@@ -56,6 +56,27 @@ EVICTED = Eviction("Preempted", "", H0 + 2400, admitted_at_s=ADMITTED_S)
             id="it was stopped",
         ),
         pytest.param(replace(runs(), admitted_at_s=H0 + 3000), None, {UNOBSERVED: 3600}, id="it runs elsewhere, anew"),
+        pytest.param(
+            replace(runs(), admitted_at_s=H0 + 3000), ended_job(H0 + 3600), {UNOBSERVED: 3600}, id="anew, to its end"
+        ),
+        pytest.param(
+            replace(runs(), state=GangState.FINISHED, admitted_at_s=H0 + 3000),
+            ended_job(H0 + 3600),
+            {UNOBSERVED: 3600},
+            id="anew, to its end, and told",
+        ),
+        pytest.param(
+            replace(runs(), state=GangState.PENDING, admitted_at_s=0.0, eviction=EVICTED),
+            ended_job(H0 + 3600),
+            {"t": 1800, UNOBSERVED: 1800},
+            id="it was stopped before its job ended",
+        ),
+        pytest.param(
+            replace(runs(), state=GangState.EVICTING, eviction=replace(EVICTED, at_s=H0 + 3000)),
+            ended_job(H0 + 2400),
+            {"t": 1800, UNOBSERVED: 1800},
+            id="its job ended before it was told to leave",
+        ),
         pytest.param(replace(runs(), state=GangState.FINISHED), None, {UNOBSERVED: 3600}, id="its job is gone"),
         pytest.param(None, None, {UNOBSERVED: 3600}, id="it is gone"),
     ],
@@ -85,15 +106,13 @@ def listed(machine: str = "i-0", ended_s: float = 0.0, **more: Any) -> Instance:
     [
         pytest.param(use(), [listed()], 3600, id="it bills before and after"),
         pytest.param(use(launched_s=H0 + 3200), [listed()], 1000, id="launched meanwhile"),
-        pytest.param(use(), [], 0, id="forgotten by the cloud"),
-        pytest.param(use(launched_s=END_S - 10), [], 10, id="too young for the listing"),
     ],
 )
 def test_a_machine_bills_for_a_silence_from_its_launch_on(
     machine: MachineUse, instances: list[Instance], seconds: float
 ) -> None:
     seen = Snapshot(END_S, instances={it.id: it for it in instances}, instances_at_s=END_S)
-    bill = missed_bill(Silence(BEGIN_S, END_S, seen), [machine], [])
+    bill = bill_since(Silence(BEGIN_S, END_S, seen), {machine.machine: machine})
     assert bill.by_team == ({UNOBSERVED: round(USD_H * seconds / 3600 * 1e6)} if seconds else {})
 
 
@@ -118,6 +137,7 @@ NODE = node_of(CLAIM, OFFERING)
         pytest.param(world(listed(MINE)), {}, id="it runs"),
         pytest.param(world(listed(MINE, H0 + 900)), {MINE: 900}, id="the cloud says when it ended"),
         pytest.param(world(listed(MINE, H0 + 300)), {}, id="and that was before"),
+        pytest.param(world(listed(MINE, END_S + 900)), {MINE: END_S - H0}, id="or is still to come"),
         pytest.param(
             world(listed(MINE), listed("i-s", H0 + 950)), {"i-s": 950}, id="one without a claim came and went"
         ),
@@ -145,7 +165,7 @@ def test_who_was_on_a_machine_that_has_ended_pays_for_it_until_then() -> None:
     pods = replace(gang().pod_sets[0], name="main", count=1, requests={labels.GPU_RESOURCE: 8})
     mine = replace(runs(), pod_sets=(pods,), pins=(Pin("main", CLAIM.node, "m0", 1),))
     seen = world(listed(MINE, H0 + 900), gangs={mine.uid: mine}, jobs={})
-    bill = missed_bill(Silence(BEGIN_S, END_S, seen), [], ended_uses(FLEET, seen, TERMS, BEGIN_S))
+    bill = bill_since(Silence(BEGIN_S, END_S, seen), {}, ended_uses(FLEET, seen, TERMS, BEGIN_S))
     (payer,) = bill.by_team
     assert payer != UNOBSERVED
     assert bill.total == round(CLAIM.charged_usd_h * 300 / 3600 * 1e6)
@@ -176,6 +196,6 @@ def test_the_bill_for_a_silence_is_the_machines_time_however_it_is_parted(data: 
         until.append((min(END_S, draw(times)), usd_h, launched))
     seen = Snapshot(END_S, gangs=gangs, jobs=jobs)
     silence = Silence(BEGIN_S, END_S, seen)
-    bill = missed_bill(silence, [], [(it, end_s) for it, (end_s, _, _) in zip(machines, until, strict=True)])
+    bill = bill_since(silence, {}, [(it, end_s) for it, (end_s, _, _) in zip(machines, until, strict=True)])
     exact = sum(max(0.0, end_s - max(BEGIN_S, begin_s)) * usd_h / 3600 * 1e6 for end_s, usd_h, begin_s in until)
     assert bill.total == sum(bill.by_team.values()) == pytest.approx(exact, abs=3 * len(machines))

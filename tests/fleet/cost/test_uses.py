@@ -9,9 +9,11 @@ from fleet.catalog import InstanceOffer
 from fleet.cost.machine_use import IDLE, NOT_READY, UNCLAIMED, Holding, MachineUse
 from fleet.cost.uses import AS_BOUGHT, CostTerms, NegotiatedRate, user_of, uses
 from fleet.markets import PriceSource
+from fleet.nodeclaims.termination import instance_gone
 from fleet.quota.build_tree import borrowing
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Pod, PodSet
+from fleet.snapshot.lookups import LISTING_LAG_S
 from model import labels
 from tests.support.fleets import GPU, NOW, P5, PRICES, A, B, FleetBuilder, catalog, gang, instance_of
 from tests.support.world import World
@@ -119,12 +121,35 @@ def test_a_machine_that_no_claim_answers_for_bills_as_well() -> None:
     assert (use.usd_h, use.rest, use.gpus) == (PRICES[P5.name][0], UNCLAIMED, 8)
 
 
+@pytest.mark.parametrize(
+    ("listed_s", "bills"),
+    [
+        pytest.param(0, True, id="nothing was listed yet"),
+        pytest.param(LISTING_LAG_S, True, id="too young for the listing"),
+        pytest.param(LISTING_LAG_S + 1, False, id="the cloud has forgotten it"),
+    ],
+)
+def test_a_machine_that_the_cloud_does_not_list_bills_while_it_is_too_young_for_that(
+    listed_s: float, *, bills: bool
+) -> None:
+    """Books, ledger and the life of a claim go by one rule."""
+    made = world()
+    del made.instances["i-m0"]
+    launched_s = made.claims["m0"].launched_at_s
+    seen = replace(made.snapshot(), instances_at_s=0.0)
+    assert uses(made.fleet, seen, TERMS).keys() == {"i-m0"}
+    later = replace(seen, instances_at_s=launched_s + listed_s if listed_s else 0.0)
+    assert bool(uses(made.fleet, later, TERMS)) is bills
+    assert instance_gone(later, made.claims["m0"]) is not bills
+
+
 def test_a_launch_counts_from_when_the_cloud_says() -> None:
     made = world()
     made.instances["i-m0"] = replace(made.instances["i-m0"], launched_at_s=NOW - 7003)
-    assert only(made).launched_s == NOW - 7003
+    assert (only(made).launched_s, only(made).known_s) == (NOW - 7003, NOW - 7000)
     del made.instances["i-m0"]
-    assert only(made).launched_s == NOW - 7000
+    (use,) = uses(made.fleet, replace(made.snapshot(), instances_at_s=NOW - 6990), TERMS).values()
+    assert use.launched_s == use.known_s == NOW - 7000, "until it is listed its claim says"
 
 
 def rate(**more: Any) -> NegotiatedRate:

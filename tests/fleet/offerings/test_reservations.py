@@ -360,7 +360,7 @@ def test_a_team_is_charged_the_list_price() -> None:
     world.runs(gang("g", count=1), ("m", 1))
     seen = world.snapshot()
     used = uses(world.fleet, seen, CostTerms(payer_of))
-    assert allocate(seen.index, used, seen.now_s, 3600.0).total == 36_000_000
+    assert allocate(seen.index, used, 3600.0).total == 36_000_000
 
 
 @pytest.mark.parametrize(

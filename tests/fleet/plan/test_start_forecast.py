@@ -1,6 +1,9 @@
 """When waiting gangs start: forecasts by the plan's own run, their spread, and their correction."""
 
+import random
 from dataclasses import replace
+from math import log
+from statistics import mean
 
 import pytest
 from hypothesis import given
@@ -160,6 +163,34 @@ def test_open_runs_count_as_longer_ones_in_kinds_of_which_enough_is_known() -> N
     assert known.spread(gang("x9")).at(0.6) <= 1200.0, "what is known is left as it is"
     few = known.with_open([(gang("y1", gpu=2), 3000.0)] * 20, lambda _uid: 0.5)
     assert few.spread(gang("y9", gpu=2)).basis is RunTimeBasis.QUEUE, "none of that shape has ended"
+
+
+def test_open_runs_make_no_estimate_longer_than_runs_are() -> None:
+    """Exponential run times of an hour, twenty at once, for long: of the ends the newest are kept."""
+    found, hour_s = [], 3600.0
+    for seed in range(30):
+        rng, known, runs = random.Random(seed), RunTimes(), list[tuple[float, float]]()
+        for number in range(720):
+            runs.append((number * hour_s / 20, rng.expovariate(1 / hour_s)))
+        now_s = runs[-1][0]
+        for came_s, run_s in sorted(runs, key=sum):
+            if came_s + run_s < now_s:
+                known.learn(EndedRun(gang("x1", created_s=came_s), run_s))
+        open_runs = [
+            (gang(f"x{n}", created_s=it[0]), now_s - it[0]) for n, it in enumerate(runs) if sum(it) >= now_s > it[0]
+        ]
+        spread = known.with_open(open_runs, lambda uid: random.Random(uid).random()).spread(gang("x9"))
+        found.append(spread.at(0.5))
+    assert mean(found) == pytest.approx(hour_s * log(2), rel=0.05)
+
+
+def test_a_run_that_came_before_ones_that_are_forgotten_is_counted_no_more() -> None:
+    known = RunTimes()
+    for number in range(ENDS_KEPT + 50):
+        known.learn(EndedRun(gang("x1", created_s=100.0 * number), 60.0))
+    for came_s, longest_s in ((4_800.0, 60.0), (5_000.0, 90_000.0)):
+        found = known.with_open([(gang("x2", created_s=came_s), 90_000.0)], lambda _uid: 0.0)
+        assert max(found.spread(gang("x9")).times_s) == longest_s
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=1, max_size=30), st.floats(0, 1e6), st.floats(0, 0.999))

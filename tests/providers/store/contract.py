@@ -147,6 +147,11 @@ class LedgerContract:
         assert ledger.open_hours("d") == OpenHours(1.0, b"\x00other")
         assert ledger.clusters() == ["c", "d"]
 
+    def test_open_hours_of_a_clock_that_was_ahead_are_replaced(self, ledger: Ledger) -> None:
+        for until_s, kept_s in ((H0 + 86_400, H0 + 86_400), (H0, H0), (H0 - HOUR_S, H0)):
+            ledger.keep_open("c", OpenHours(until_s, b"x"))
+            assert ledger.open_hours("c") == OpenHours(kept_s, b"x")
+
     def test_starts_are_kept_once_and_read_by_time(self, ledger: Ledger) -> None:
         first = [start("b", 1.5), start("a", 1.5), start("a", 30), start("a", 1.5, cluster="d", again=True)]
         for _ in range(2):
