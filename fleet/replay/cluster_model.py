@@ -223,8 +223,7 @@ class ClusterModel:
 
     def advance(self, to_s: float, *, to_the_mean: bool = False) -> None:
         """Lets all happen that does until `to_s`; then it is so late, or as late as things happened in the mean."""
-        from_s = self.now_s
-        after_s: list[float] = []
+        from_s, after_s = self.now_s, list[float]()
         while self._events and self._events[0][0] <= to_s:
             at_s, _, event = heappop(self._events)
             self.now_s = max(self.now_s, at_s)
@@ -283,15 +282,13 @@ class ClusterModel:
         self.later(at_s, lambda: self._recut(node))
 
     def _recut(self, name: str) -> None:
-        node = self.nodes.get(name)
-        claim = self._claim_on(name)
+        node, claim = self.nodes.get(name), self._claim_on(name)
         if node is not None and node.labels.get(labels.MIG_CONFIG) == REASSERT:
             self.put_node(name, replace(node, labels={**node.labels, labels.MIG_CONFIG_STATE: "failed"}))
         if node is None or claim is None or node.labels.get(labels.MIG_CONFIG) != claim.layout:
             return
-        cut = with_gpus(node.allocatable, gpu_part(claim.resources))
-        done = {**node.labels, labels.MIG_CONFIG_STATE: "success"}
-        self.put_node(name, replace(node, labels=done, allocatable=cut))
+        done, offered = {**node.labels, labels.MIG_CONFIG_STATE: "success"}, gpu_part(claim.resources)
+        self.put_node(name, replace(node, labels=done, allocatable=with_gpus(node.allocatable, offered)))
 
     def _claim_on(self, node: str) -> Claim | None:
         """Returns the claim whose machine a node is; it is asked of young machines, whose claims come last."""
@@ -299,11 +296,9 @@ class ClusterModel:
 
     def shares(self, name: str) -> None:
         """Lets a node offer its GPUs as the configuration that its label names says: as its claim promises."""
-        node = self.nodes.get(name)
-        claim = self._claim_on(name)
+        node, claim = self.nodes.get(name), self._claim_on(name)
         if node is not None and claim is not None:
-            offered = with_gpus(node.allocatable, gpu_part(claim.resources))
-            self.put_node(name, replace(node, allocatable=offered))
+            self.put_node(name, replace(node, allocatable=with_gpus(node.allocatable, gpu_part(claim.resources))))
 
     def starts(self, gang: Gang) -> None:
         """Lets a job that was started, and has no pods yet, make them: behind the gate."""

@@ -206,14 +206,6 @@ def _owned(before: dict[str, int], changes: TableChanges[Claim]) -> dict[str, in
     return LoggedTable.after(before, {each: count or None for each, count in counts.items()})
 
 
-def add(counts: dict[str, int], key: str, count: int) -> None:
-    """Adds to a count, and forgets it where nothing is left."""
-    if total := counts.get(key, 0) + count:
-        counts[key] = total
-    else:
-        counts.pop(key, None)
-
-
 def holders(snapshot: Snapshot) -> Sequence[Gang]:
     """Returns the gangs that hold capacity, by uid."""
     return _in_a_row(snapshot.index, _holders(snapshot.index, snapshot.gangs))
