@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from providers.forge.port import CommitStatus, ForgeError, Permission, RequestState, Verdict
+from providers.forge.port import CommitStatus, ForgeError, ForgeUnreachable, Permission, RequestState, Verdict
 from providers.sim.forge import ForgeFault
 from providers.sim.forge.gitlab.documents import GitLabDocuments, stamp
 from tests.providers.forge.conftest import NOW_S, MakeWorld, PretendedWorld
@@ -52,6 +52,23 @@ def test_a_pending_status_is_made_pending_again(world: PretendedWorld) -> None:
         world.forge.put_status(HEAD, CommitStatus("muster", Verdict.PENDING, summary))
     assert world.status(HEAD, "muster") == CommitStatus("muster", Verdict.PENDING, "three")
     assert [each.state for each in world.state.statuses] == ["pending", "canceled", "pending", "canceled", "pending"]
+
+
+def test_a_status_that_somebody_else_is_setting_may_be_asked_for_again(world: PretendedWorld) -> None:
+    world.state.open("t", world.state.owner, HEAD)
+    world.server.fail(ForgeFault.saying(409, "Another update to this commit status is in progress"))
+    with pytest.raises(ForgeUnreachable, match="in progress"):
+        world.forge.put_status(HEAD, CommitStatus("muster", Verdict.SUCCESS, "fine"))
+    world.forge.put_status(HEAD, CommitStatus("muster", Verdict.SUCCESS, "fine"))
+    assert world.status(HEAD, "muster") == CommitStatus("muster", Verdict.SUCCESS, "fine")
+
+
+def test_a_conflict_is_no_reason_to_ask_again(world: PretendedWorld) -> None:
+    number = world.state.open("t", world.state.owner, HEAD).number
+    world.server.fail(ForgeFault.saying(409, "Conflict"))
+    with pytest.raises(ForgeError, match="Conflict") as refused:
+        world.forge.close_request(number)
+    assert not isinstance(refused.value, ForgeUnreachable)
 
 
 LEVELS = {
