@@ -71,6 +71,16 @@ def test_a_conflict_is_no_reason_to_ask_again(world: PretendedWorld) -> None:
     assert not isinstance(refused.value, ForgeUnreachable)
 
 
+def test_all_reviewers_come_in_one_answer(world: PretendedWorld) -> None:
+    number = world.state.open("t", world.state.owner, HEAD).number
+    everybody = [world.state.account(f"user{each}") for each in range(120)]
+    for each in everybody:
+        world.state.review(number, each, "APPROVED")
+    for each in everybody[1:]:
+        world.state.review(number, each, "CHANGES_REQUESTED")
+    assert [each.user for each in world.forge.approvals(number)] == ["user0"]
+
+
 LEVELS = {
     0: Permission.NONE,
     5: Permission.NONE,
