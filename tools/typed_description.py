@@ -1,8 +1,8 @@
 """Writes descriptions of forges from packages of TypeScript types, cut down to what Muster asks: OpenAPI 3.0.
 
 * `tests/data/gitea-openapi.json` from `gitea-js` (MIT), whose types and calls are generated from Gitea's own
-  description (`templates/swagger/v1_json.tmpl`); Forgejo serves the same calls. That description promises no field and
-  tells of no null, so every field may be missing or null here; one that it does not name may not be there.
+  description (`templates/swagger/v1_json.tmpl`); Forgejo serves the same calls. That description promises no field of
+  an answer and tells of no null, so each may be missing or null here; one that it does not name may not be there.
 * `tests/data/gitlab-openapi.json` from two sources. GitLab's own description (`doc/api/openapi/openapi_v3.yaml`), of
   which `tests/data/gitlab-official.json` has the facts of our calls, tells parameters, bodies, statuses and names of
   fields. It promises no field, tells of no null, and some lists as single things: these three are told by
@@ -20,7 +20,7 @@ import json
 import re
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,27 @@ GITEA: Final = {
     f"{_HERE}/pulls/{{index}}": ("get", "patch"),
     f"{_HERE}/pulls/{{index}}/reviews": ("get",),
     f"{_HERE}/statuses/{{sha}}": ("get", "post"),
+}
+GITEA_OFFICIAL: Final = {
+    "repository": "go-gitea/gitea",
+    "path": "templates/swagger/v1-swagger.generated.json",
+    "commit": "009dbc068962cf6a61f156513888fe980663dab2",
+    "read": "2026-11-28",
+}
+_STATUSES: Final = {
+    # What Gitea's own description has and the package leaves out: with what a call is answered, if not with 200.
+    ("put", f"{_HERE}/contents/{{filepath}}"): ("200", "201"),
+    ("patch", f"{_HERE}/pulls/{{index}}"): ("201",),
+    ("post", f"{_HERE}/issues/comments/{{id}}/reactions"): ("200", "201"),
+    ("post", f"{_HERE}/issues/{{index}}/comments"): ("201",),
+    ("post", f"{_HERE}/pulls"): ("201",),
+    ("post", f"{_HERE}/statuses/{{sha}}"): ("201",),
+}
+_VALUES: Final = {
+    # The same: which values there are.
+    "StateType": ("open", "closed"),
+    "ReviewStateType": ("APPROVED", "PENDING", "COMMENT", "REQUEST_CHANGES", "REQUEST_REVIEW"),
+    "CommitStatusState": ("pending", "success", "error", "failure", "warning", "skipped"),
 }
 _MERGE: Final = "/projects/{id}/merge_requests"
 _AWARDS: Final = f"{_MERGE}/{{iid}}/notes/{{note_id}}/award_emoji"
@@ -188,10 +209,10 @@ class Types:
                 schema = {**schema, **_formatted(form[1])}
             elif field.endswith("_at") and schema.get("type") == "string":
                 schema = {**schema, "format": "date-time"}
-            if not self._promises:
-                schema = {"nullable": True, **({"allOf": [schema]} if "$ref" in schema else schema)}
-            elif not optional:
+            if not optional:
                 required.append(field)
+            elif not self._promises:
+                schema = {"nullable": True, **({"allOf": [schema]} if "$ref" in schema else schema)}
             properties[field] = schema
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
@@ -204,10 +225,16 @@ def main(gitea: Path, gitea_published: str, gitbeaker: Path, gitbeaker_published
     for call in _CALL.finditer(text):
         method = call["method"].lower()
         if method in GITEA.get(call["path"], ()):
-            paths[call["path"]][method] = _operation(types, method, *_given(call["arguments"]), call["answer"])
+            statuses = _STATUSES.get((method, call["path"]), ("200",))
+            paths[call["path"]][method] = _operation(types, statuses, *_given(call["arguments"]), call["answer"])
     error = types.schema("APIError")
-    schemas = {**types.collected(), "basic-error": error}
-    _write("gitea", _source(gitea, gitea_published), {"paths": paths, "components": {"schemas": schemas}})
+    values = {name: {"type": "string", "enum": [*several]} for name, several in _VALUES.items()}
+    schemas = {**types.collected(), **values, "basic-error": error}
+    _write(
+        "gitea",
+        {**_source(gitea, gitea_published), "official": GITEA_OFFICIAL},
+        {"paths": paths, "components": {"schemas": schemas}},
+    )
     types = Types(_read(gitbeaker), promises=True)
     facts = json.loads(OFFICIAL.read_text("utf-8"))
     both = OfficialAnswers(facts["entities"], types)
@@ -344,15 +371,12 @@ def _write(name: str, source: dict[str, Any], document: dict[str, Any]) -> None:
     target.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _operation(types: Types, method: str, query: dict[str, str], body: Any, answer: str) -> dict[str, Any]:
+def _operation(types: Types, statuses: Sequence[str], query: dict[str, str], body: str, answer: str) -> dict[str, Any]:
     parameters = [{"name": name, "in": "query", "schema": types.schema(words)} for name, words in query.items()]
     content = {"application/json": {"schema": types.schema(answer)}}
-    statuses = ("200", "201") if method in {"post", "patch"} else ("200",)
     made = {"parameters": parameters, "responses": {status: {"content": content} for status in statuses}}
     if body:
-        inner = "".join(f"{name}?: {words};\n" for name, words in body.items()) if isinstance(body, dict) else ""
-        schema = types.schema(f"{{{inner}}}" if inner else body)
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": types.schema(body)}}}
     return made
 
 

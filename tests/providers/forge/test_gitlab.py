@@ -1,6 +1,7 @@
 """What is GitLab's own: pipelines, quick actions, groups, approvals without a commit."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from providers.sim.forge import ForgeFault
 from providers.sim.forge.gitlab.documents import GitLabDocuments, stamp
 from tests.providers.forge.conftest import NOW_S, MakeWorld, PretendedWorld
 from tests.providers.forge.contract import HEAD, MERGE, OTHER_HEAD
+from tests.providers.forge.description import problems
 
 
 @pytest.fixture
@@ -79,6 +81,24 @@ def test_all_reviewers_come_in_one_answer(world: PretendedWorld) -> None:
     for each in everybody[1:]:
         world.state.review(number, each, "CHANGES_REQUESTED")
     assert [each.user for each in world.forge.approvals(number)] == ["user0"]
+
+
+UNDESCRIBED: dict[str, tuple[dict[str, Any], str]] = {
+    "a field of the answer": ({"body": b'{"id": 1, "attachment": null}'}, "attachment"),
+    "a parameter": ({"query": {"page": "1"}}, "no parameter page"),
+    "a field of the body": ({"request_body": b'{"body": "fine", "text": "fine"}'}, "no field text"),
+    "a body without what it takes": ({"request_body": b"{}"}, "required"),
+    "a status": ({"status": 200}, "not described"),
+}
+
+
+@pytest.mark.parametrize("changed", UNDESCRIBED)
+def test_what_gitlab_does_not_describe_is_told(world: PretendedWorld, changed: str) -> None:
+    world.forge.write_comment(world.state.open("t", world.state.owner, HEAD).number, "fine")
+    exchange = world.server.exchanges[-1]
+    assert list(problems(exchange, "gitlab")) == []
+    said, told = UNDESCRIBED[changed]
+    assert any(told in each for each in problems(replace(exchange, **said), "gitlab"))
 
 
 LEVELS = {
