@@ -1,10 +1,14 @@
 """Writes descriptions of forges from packages of TypeScript types, cut down to what Muster asks: OpenAPI 3.0.
 
 * `tests/data/gitea-openapi.json` from `gitea-js` (MIT), whose types and calls are generated from Gitea's own
-  description (`templates/swagger/v1_json.tmpl`); Forgejo serves the same calls. That description promises no field and
-  tells of no null, so every field may be missing or null here; one that it does not name may not be there.
-* `tests/data/gitlab-openapi.json` from `@gitbeaker/core` (MIT), whose types people write from GitLab's documentation.
-  GitLab's own description (`doc/api/openapi`) tells lists as single things and promises no field. The calls are below.
+  description (`templates/swagger/v1_json.tmpl`); Forgejo serves the same calls. That description promises no field of
+  an answer and tells of no null, so each may be missing or null here; one that it does not name may not be there.
+* `tests/data/gitlab-openapi.json` from two sources. GitLab's own description (`doc/api/openapi/openapi_v3.yaml`), of
+  which `tests/data/gitlab-official.json` has the facts of our calls, tells parameters, bodies, statuses and names of
+  fields. It promises no field, tells of no null, and some lists as single things: these three are told by
+  `@gitbeaker/core` (MIT), whose types people write from GitLab's documentation. Where they differ, see the tables.
+
+In `gitlab-official.json` a parameter or field with `!` has to be there, `[X]` is a list, and `time` a date and time.
 
 Run it with the packages:
 
@@ -16,11 +20,12 @@ import json
 import re
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 DATA: Final = Path(__file__).parents[1] / "tests/data"
+OFFICIAL: Final = DATA / "gitlab-official.json"
 _MEMBER: Final = "package/dist/index.d.ts"
 _HERE: Final = "/repos/{owner}/{repo}"
 GITEA: Final = {
@@ -39,107 +44,72 @@ GITEA: Final = {
     f"{_HERE}/pulls/{{index}}/reviews": ("get",),
     f"{_HERE}/statuses/{{sha}}": ("get", "post"),
 }
-_MERGE: Final = "/projects/{id}/merge_requests"
-_PAGE: Final = {"page": "number", "per_page": "number"}
-GITLAB: Final[dict[str, dict[str, tuple[dict[str, str], str]]]] = {
-    # path -> method -> (the query of a get or the body of another, the answer)
-    "/user": {"get": ({}, "SimpleUserSchema")},
-    "/users": {"get": ({"username": "string", **_PAGE}, "MappedOmit<SimpleUserSchema, 'created_at'>[]")},
-    "/groups/{id}": {"get": ({"with_projects": "string"}, "SimpleGroupSchema")},
-    "/groups/{id}/members/all/{user_id}": {"get": ({}, "SimpleMemberSchema")},
-    "/projects/{id}/members/all/{user_id}": {"get": ({}, "SimpleMemberSchema")},
-    _MERGE: {
-        "get": (
-            {
-                "state": "'opened' | 'closed' | 'locked' | 'merged' | 'all'",
-                "order_by": "'created_at' | 'title' | 'merged_at' | 'updated_at'",
-                "sort": "'asc' | 'desc'",
-                "target_branch": "string",
-                "source_branch": "string",
-                **_PAGE,
-            },
-            "MergeRequestSchema[]",
-        ),
-        "post": (
-            {
-                "source_branch": "string",
-                "target_branch": "string",
-                "title": "string",
-                "description": "string",
-                "remove_source_branch": "boolean",
-            },
-            "ExpandedMergeRequestSchema",
-        ),
-    },
-    f"{_MERGE}/{{iid}}": {
-        "get": ({}, "ExpandedMergeRequestSchema"),
-        "put": ({"state_event": "'close' | 'reopen'"}, "ExpandedMergeRequestSchema"),
-    },
-    f"{_MERGE}/{{iid}}/approvals": {"get": ({}, "MergeRequestLevelMergeRequestApprovalSchema")},
-    f"{_MERGE}/{{iid}}/reviewers": {"get": (_PAGE, "MergeRequestReviewerSchema[]")},
-    f"{_MERGE}/{{iid}}/notes": {
-        "get": (
-            {"sort": "'asc' | 'desc'", "order_by": "'created_at' | 'updated_at'", **_PAGE},
-            "MergeRequestNoteSchema[]",
-        ),
-        "post": ({"body": "string"}, "MergeRequestNoteSchema"),
-    },
-    f"{_MERGE}/{{iid}}/notes/{{note_id}}": {"put": ({"body": "string"}, "MergeRequestNoteSchema")},
-    f"{_MERGE}/{{iid}}/notes/{{note_id}}/award_emoji": {
-        "get": (_PAGE, "AwardEmojiSchema[]"),
-        "post": ({"name": "string"}, "AwardEmojiSchema"),
-    },
-    "/projects/{id}/deployments": {
-        "get": (
-            {
-                "environment": "string",
-                "order_by": "'id' | 'iid' | 'created_at' | 'updated_at' | 'ref'",
-                "sort": "'asc' | 'desc'",
-                **_PAGE,
-            },
-            "DeploymentSchema[]",
-        ),
-        "post": (
-            {
-                "environment": "string",
-                "sha": "string",
-                "ref": "string",
-                "tag": "boolean",
-                "status": "'running' | 'success' | 'failed' | 'canceled'",
-            },
-            "DeploymentSchema",
-        ),
-    },
-    "/projects/{id}/deployments/{deployment_id}": {
-        "put": ({"status": "'running' | 'success' | 'failed' | 'canceled'"}, "DeploymentSchema")
-    },
-    "/projects/{id}/repository/files/{file_path}": {"get": ({"ref": "string"}, "RepositoryFileExpandedSchema")},
-    "/projects/{id}/repository/commits": {
-        "post": (
-            {
-                "branch": "string",
-                "start_sha": "string",
-                "commit_message": "string",
-                # As it is on the wire; the package writes names together.
-                "actions": "{ action: 'create' | 'update'; file_path: string; content: string; encoding: string }[]",
-            },
-            "CommitSchema",
-        )
-    },
-    "/projects/{id}/repository/commits/{sha}/merge_requests": {"get": (_PAGE, "MergeRequestSchema[]")},
-    "/projects/{id}/statuses/{sha}": {
-        "post": (
-            {
-                "state": "CommitablePipelineStatus",
-                "ref": "string",
-                "name": "string",
-                "target_url": "string",
-                "description": "string",
-            },
-            "CommitStatusSchema",
-        )
-    },
+GITEA_OFFICIAL: Final = {
+    "repository": "go-gitea/gitea",
+    "path": "templates/swagger/v1-swagger.generated.json",
+    "commit": "009dbc068962cf6a61f156513888fe980663dab2",
+    "read": "2026-11-28",
 }
+_STATUSES: Final = {
+    # What Gitea's own description has and the package leaves out: with what a call is answered, if not with 200.
+    ("put", f"{_HERE}/contents/{{filepath}}"): ("200", "201"),
+    ("patch", f"{_HERE}/pulls/{{index}}"): ("201",),
+    ("post", f"{_HERE}/issues/comments/{{id}}/reactions"): ("200", "201"),
+    ("post", f"{_HERE}/issues/{{index}}/comments"): ("201",),
+    ("post", f"{_HERE}/pulls"): ("201",),
+    ("post", f"{_HERE}/statuses/{{sha}}"): ("201",),
+}
+_VALUES: Final = {
+    # The same: which values there are.
+    "StateType": ("open", "closed"),
+    "ReviewStateType": ("APPROVED", "PENDING", "COMMENT", "REQUEST_CHANGES", "REQUEST_REVIEW"),
+    "CommitStatusState": ("pending", "success", "error", "failure", "warning", "skipped"),
+}
+_MERGE: Final = "/projects/{id}/merge_requests"
+_AWARDS: Final = f"{_MERGE}/{{iid}}/notes/{{note_id}}/award_emoji"
+_APPROVALS: Final = f"GET {_MERGE}/{{iid}}/approvals"
+_COMMIT: Final = "POST /projects/{id}/repository/commits"
+_SET_STATUS: Final = "POST /projects/{id}/statuses/{sha}"
+GITLAB: Final = {
+    # call -> the answer in the words of the package
+    "GET /user": "SimpleUserSchema",
+    "GET /users": "MappedOmit<SimpleUserSchema, 'created_at'>[]",
+    "GET /groups/{id}": "SimpleGroupSchema",
+    "GET /groups/{id}/members/all/{user_id}": "SimpleMemberSchema",
+    "GET /projects/{id}/members/all/{user_id}": "SimpleMemberSchema",
+    f"GET {_MERGE}": "MergeRequestSchema[]",
+    f"POST {_MERGE}": "ExpandedMergeRequestSchema",
+    f"GET {_MERGE}/{{iid}}": "ExpandedMergeRequestSchema",
+    f"PUT {_MERGE}/{{iid}}": "ExpandedMergeRequestSchema",
+    _APPROVALS: "MergeRequestLevelMergeRequestApprovalSchema",
+    f"GET {_MERGE}/{{iid}}/reviewers": "MergeRequestReviewerSchema[]",
+    f"GET {_MERGE}/{{iid}}/notes": "MergeRequestNoteSchema[]",
+    f"POST {_MERGE}/{{iid}}/notes": "MergeRequestNoteSchema",
+    f"PUT {_MERGE}/{{iid}}/notes/{{note_id}}": "MergeRequestNoteSchema",
+    f"GET {_AWARDS}": "AwardEmojiSchema[]",
+    f"POST {_AWARDS}": "AwardEmojiSchema",
+    "GET /projects/{id}/deployments": "DeploymentSchema[]",
+    "POST /projects/{id}/deployments": "DeploymentSchema",
+    "PUT /projects/{id}/deployments/{deployment_id}": "DeploymentSchema",
+    "GET /projects/{id}/repository/files/{file_path}": "RepositoryFileExpandedSchema",
+    _COMMIT: "CommitSchema",
+    "GET /projects/{id}/repository/commits/{sha}/merge_requests": "MergeRequestSchema[]",
+    _SET_STATUS: "CommitStatusSchema",
+}
+_UNDESCRIBED: Final = {
+    # GitLab describes an upload of a file of parameters alone; the parameters are those of docs.gitlab.com/api/commits.
+    _COMMIT: "{ branch: string; start_sha?: string; commit_message: string; "
+    "actions: { action: 'create' | 'update'; file_path: string; content: string; encoding: string }[] }"
+}
+_CREATED: Final = {_COMMIT, _SET_STATUS}
+"""What GitLab describes as answered with 200, and answers with 201 as its own tests ask (`spec/requests/api`)."""
+_ALSO: Final = {_APPROVALS: "ApprovalState"}
+"""What the Enterprise Edition answers instead: GitLab describes that entity, but not this use of it."""
+_PEOPLE: Final = dict.fromkeys(("UserBasic", "MergeRequestAuthor"), "MappedOmit<SimpleUserSchema, 'created_at'>")
+"""Entities that are the same thing to the package wherever they are; it does not name each of them."""
+_MISTYPED: Final = {
+    ("Member", "access_level"): "integer"
+}  # `string` is what its generator writes where no type is said
 _LACKING: Final = {
     # What GitLab's own code (lib/api/entities) says otherwise: (type, field) -> how the field is declared.
     ("ApprovedByEntity", "approved_at"): "approved_at?: string",
@@ -239,10 +209,10 @@ class Types:
                 schema = {**schema, **_formatted(form[1])}
             elif field.endswith("_at") and schema.get("type") == "string":
                 schema = {**schema, "format": "date-time"}
-            if not self._promises:
-                schema = {"nullable": True, **({"allOf": [schema]} if "$ref" in schema else schema)}
-            elif not optional:
+            if not optional:
                 required.append(field)
+            elif not self._promises:
+                schema = {"nullable": True, **({"allOf": [schema]} if "$ref" in schema else schema)}
             properties[field] = schema
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
@@ -255,18 +225,129 @@ def main(gitea: Path, gitea_published: str, gitbeaker: Path, gitbeaker_published
     for call in _CALL.finditer(text):
         method = call["method"].lower()
         if method in GITEA.get(call["path"], ()):
-            paths[call["path"]][method] = _operation(types, method, *_given(call["arguments"]), call["answer"])
+            statuses = _STATUSES.get((method, call["path"]), ("200",))
+            paths[call["path"]][method] = _operation(types, statuses, *_given(call["arguments"]), call["answer"])
     error = types.schema("APIError")
-    _write("gitea", gitea, gitea_published, paths, types, error)
+    values = {name: {"type": "string", "enum": [*several]} for name, several in _VALUES.items()}
+    schemas = {**types.collected(), **values, "basic-error": error}
+    _write(
+        "gitea",
+        {**_source(gitea, gitea_published), "official": GITEA_OFFICIAL},
+        {"paths": paths, "components": {"schemas": schemas}},
+    )
     types = Types(_read(gitbeaker), promises=True)
-    paths = {
-        path: {
-            method: _operation(types, method, *((given, {}) if method == "get" else ({}, given)), answer)
-            for method, (given, answer) in methods.items()
+    facts = json.loads(OFFICIAL.read_text("utf-8"))
+    both = OfficialAnswers(facts["entities"], types)
+    paths = {}
+    for name, answer in GITLAB.items():
+        method, path = name.split(" ")
+        paths.setdefault(path, {})[method.lower()] = _official_operation(both, name, facts["calls"][name], answer)
+    schemas = {**both.collected(), **types.collected(), "basic-error": {"type": "object"}}
+    document = {"paths": paths, "components": {"schemas": _reached(paths, schemas)}}
+    _write("gitlab", {**_source(gitbeaker, gitbeaker_published), "official": facts["x-source"]}, document)
+
+
+class OfficialAnswers:
+    """What GitLab's own description and a package tell of an answer: names of the former, the rest of both.
+
+    A field is described as the package does where it knows it, which tells lists and nulls; what GitLab does not name
+    may not be there.
+    """
+
+    def __init__(self, entities: dict[str, dict[str, Any]], types: Types) -> None:
+        self._entities = entities
+        self._types = types
+        self._found: dict[str, Any] = {}
+
+    def collected(self) -> dict[str, Any]:
+        """The entities that were referred to."""
+        return self._found
+
+    def types(self) -> Types:
+        """The package's."""
+        return self._types
+
+    def joined(self, official: Any, told: dict[str, Any]) -> dict[str, Any]:
+        """What GitLab says of a field or an answer, joined with what the package does."""
+        told = self._followed(told)
+        nullable = {"nullable": True} if told.get("nullable") else {}
+        if isinstance(official, str) and official.startswith("["):
+            return {"type": "array", "items": self.joined(official[1:-1], told.get("items", {})), **nullable}
+        if official not in self._entities:
+            return _typed(official, told)
+        if told.get("type") == "array":  # GitLab tells a list as a single thing
+            return {"type": "array", "items": self.joined(official, told["items"]), **nullable}
+        return {**self._entity(official, told), **nullable}
+
+    def _entity(self, name: str, told: dict[str, Any]) -> dict[str, Any]:
+        told = self._types.schema(_PEOPLE[name]) if name in _PEOPLE else told
+        known = told.get("properties", {})
+        fields = {
+            field: self.joined(_MISTYPED.get((name, field), words), known.get(field, {"nullable": True}))
+            for field, words in self._entities[name].items()
         }
-        for path, methods in GITLAB.items()
+        required = sorted({*told.get("required", ())} & {*fields})
+        made = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+        if self._found.setdefault(name, made) != made:
+            raise SystemExit(f"the package tells of {name} in two ways")
+        return {"allOf": [{"$ref": f"#/components/schemas/{name}"}]}
+
+    def _followed(self, schema: dict[str, Any]) -> dict[str, Any]:
+        if "$ref" not in schema:
+            return schema
+        found: dict[str, Any] = self._types.collected()[schema["$ref"].rpartition("/")[2]]
+        return {**found, "nullable": True} if schema.get("nullable") else found
+
+
+def _typed(official: Any, told: dict[str, Any]) -> dict[str, Any]:
+    """A type that is no entity: `time`, `any`, the values that there are, or one of JSON Schema."""
+    if told.get("type", "number") != "number" or "anyOf" in told:
+        return told
+    if isinstance(official, list):
+        return {**told, "type": "string", "enum": official}
+    formed = {"time": {"type": "string", "format": "date-time"}, "any": {}}
+    return {**told, **formed.get(official, {"type": official})}
+
+
+def _official_operation(both: OfficialAnswers, call: str, fact: dict[str, Any], answer: str) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "parameters": [
+            {"name": name.rstrip("!"), "in": "query", "required": name.endswith("!"), "schema": _typed(words, {})}
+            for name, words in fact.get("query", {}).items()
+        ],
+        "responses": {},
     }
-    _write("gitlab", gitbeaker, gitbeaker_published, paths, types, {"type": "object"})
+    told = both.types().schema(answer)
+    for status, entity in fact["answer"].items():
+        several = [both.joined(it, told) for it in (entity, _ALSO.get(call)) if it] or [told]
+        schema = several[0] if len(several) == 1 else {"anyOf": several}
+        content = {"content": {"application/json": {"schema": schema}}} if status < "300" else {}
+        made["responses"]["201" if call in _CREATED and status == "200" else status] = content
+    if body := fact.get("body"):
+        schema = both.types().schema(_UNDESCRIBED[call]) if call in _UNDESCRIBED else _official_body(body)
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return made
+
+
+def _official_body(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {name.rstrip("!"): _typed(words, {}) for name, words in fields.items()},
+        "required": sorted(name[:-1] for name in fields if name.endswith("!")),
+        "additionalProperties": False,
+    }
+
+
+def _reached(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schemas that an operation needs."""
+    found: dict[str, Any] = {"basic-error": schemas["basic-error"]}
+    todo = [json.dumps(paths)]
+    while todo:
+        for name in re.findall(r"#/components/schemas/([\w-]+)", todo.pop()):
+            if name not in found:
+                found[name] = schemas[name]
+                todo.append(json.dumps(schemas[name]))
+    return found
 
 
 def _read(package: Path) -> str:
@@ -277,28 +358,25 @@ def _read(package: Path) -> str:
         return member.read().decode()
 
 
-def _write(
-    name: str, package: Path, published: str, paths: dict[str, Any], types: Types, error: dict[str, Any]
-) -> None:
-    for path, methods in paths.items():
+def _source(package: Path, published: str) -> dict[str, Any]:
+    return {"package": package.name.removesuffix(".tgz"), "published": published, "license": "MIT"}
+
+
+def _write(name: str, source: dict[str, Any], document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
         if not methods:
-            raise SystemExit(f"{package} does not know {path}")
-    schemas = {**types.collected(), "basic-error": error}
-    source = {"package": package.name.removesuffix(".tgz"), "published": published, "license": "MIT"}
-    document = {"openapi": "3.0.3", "x-source": source, "paths": paths, "components": {"schemas": schemas}}
+            raise SystemExit(f"{source['package']} does not know {path}")
+    document = {"openapi": "3.0.3", "x-source": source, **document}
     target = DATA / f"{name}-openapi.json"
     target.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _operation(types: Types, method: str, query: dict[str, str], body: Any, answer: str) -> dict[str, Any]:
+def _operation(types: Types, statuses: Sequence[str], query: dict[str, str], body: str, answer: str) -> dict[str, Any]:
     parameters = [{"name": name, "in": "query", "schema": types.schema(words)} for name, words in query.items()]
     content = {"application/json": {"schema": types.schema(answer)}}
-    statuses = ("200", "201") if method in {"post", "patch"} else ("200",)
     made = {"parameters": parameters, "responses": {status: {"content": content} for status in statuses}}
     if body:
-        inner = "".join(f"{name}?: {words};\n" for name, words in body.items()) if isinstance(body, dict) else ""
-        schema = types.schema(f"{{{inner}}}" if inner else body)
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": types.schema(body)}}}
     return made
 
 

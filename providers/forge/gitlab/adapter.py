@@ -135,7 +135,7 @@ class GitLabForge(Forge):
         given = self._client.ask(calls.APPROVALS, GitLabApprovals, checked_number(number)).approved_by
         if not given:
             return ()
-        reviewers = self._client.look_at_all(calls.REVIEWERS, GitLabReviewer, number)
+        reviewers = self._client.ask(calls.REVIEWERS, list[GitLabReviewer], number)  # GitLab cuts them into no pages
         notes = [] if all(each.approved_at for each in given) else self._notes(number)
         return tuple(standing_approvals(given, reviewers, notes))
 

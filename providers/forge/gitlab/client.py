@@ -35,7 +35,7 @@ from providers.forge.bounds import (
     rest_s,
 )
 from providers.forge.gitlab.answers import GitLabRefusal
-from providers.forge.gitlab.calls import GitLabCall
+from providers.forge.gitlab.calls import SET_STATUS, GitLabCall
 from providers.forge.gitlab.sign_in import GitLabToken
 from providers.forge.port import CommitUnknown, ForgeError, ForgeUnreachable
 from providers.forge.reading import read, unreadable
@@ -142,6 +142,8 @@ class GitLabClient:
         what = f"GitLab refuses to {call.words} of {self._project}: {said} (HTTP {status})"
         if status == requests.codes.too_many_requests:
             return limited(what, rest_s(headers, _RESET, self._clock), self._clock)
+        if status == requests.codes.conflict and call == SET_STATUS:  # it waits for who else sets one, and gives up
+            return ForgeUnreachable(what)
         if any(status == at and words in said.lower() for at, words in _UNKNOWN):
             return CommitUnknown(what)
         return refused(what, status, remedy(status, call.needs))

@@ -41,13 +41,18 @@ def _problems_of_query(exchange: ForgeExchange, operation: Mapping[str, Any], fo
             yield f"{exchange.path}: no parameter {name}"
             continue
         schema = known[name]["schema"]
-        value = int(text) if schema.get("type") in {"integer", "number"} else text
-        yield from _against(forge, schema, value, f"{exchange.path}?{name}")
+        yield from _against(forge, schema, _read(text, schema.get("type", "")), f"{exchange.path}?{name}")
     yield from (
         f"{exchange.path}: without {name}"
         for name in known
         if known[name].get("required") and name not in exchange.query
     )
+
+
+def _read(text: str, kind: str) -> Any:
+    if kind in {"integer", "number"}:
+        return int(text)
+    return {"true": True, "false": False}.get(text, text) if kind == "boolean" else text
 
 
 def _problems_of_body(exchange: ForgeExchange, operation: Mapping[str, Any], forge: str) -> Iterator[str]:

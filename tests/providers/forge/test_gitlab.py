@@ -1,15 +1,17 @@
 """What is GitLab's own: pipelines, quick actions, groups, approvals without a commit."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from providers.forge.port import CommitStatus, ForgeError, Permission, RequestState, Verdict
+from providers.forge.port import CommitStatus, ForgeError, ForgeUnreachable, Permission, RequestState, Verdict
 from providers.sim.forge import ForgeFault
 from providers.sim.forge.gitlab.documents import GitLabDocuments, stamp
 from tests.providers.forge.conftest import NOW_S, MakeWorld, PretendedWorld
 from tests.providers.forge.contract import HEAD, MERGE, OTHER_HEAD
+from tests.providers.forge.description import problems
 
 
 @pytest.fixture
@@ -52,6 +54,51 @@ def test_a_pending_status_is_made_pending_again(world: PretendedWorld) -> None:
         world.forge.put_status(HEAD, CommitStatus("muster", Verdict.PENDING, summary))
     assert world.status(HEAD, "muster") == CommitStatus("muster", Verdict.PENDING, "three")
     assert [each.state for each in world.state.statuses] == ["pending", "canceled", "pending", "canceled", "pending"]
+
+
+def test_a_status_that_somebody_else_is_setting_may_be_asked_for_again(world: PretendedWorld) -> None:
+    world.state.open("t", world.state.owner, HEAD)
+    world.server.fail(ForgeFault.saying(409, "Another update to this commit status is in progress"))
+    with pytest.raises(ForgeUnreachable, match="in progress"):
+        world.forge.put_status(HEAD, CommitStatus("muster", Verdict.SUCCESS, "fine"))
+    world.forge.put_status(HEAD, CommitStatus("muster", Verdict.SUCCESS, "fine"))
+    assert world.status(HEAD, "muster") == CommitStatus("muster", Verdict.SUCCESS, "fine")
+
+
+def test_a_conflict_is_no_reason_to_ask_again(world: PretendedWorld) -> None:
+    number = world.state.open("t", world.state.owner, HEAD).number
+    world.server.fail(ForgeFault.saying(409, "Conflict"))
+    with pytest.raises(ForgeError, match="Conflict") as refused:
+        world.forge.close_request(number)
+    assert not isinstance(refused.value, ForgeUnreachable)
+
+
+def test_all_reviewers_come_in_one_answer(world: PretendedWorld) -> None:
+    number = world.state.open("t", world.state.owner, HEAD).number
+    everybody = [world.state.account(f"user{each}") for each in range(120)]
+    for each in everybody:
+        world.state.review(number, each, "APPROVED")
+    for each in everybody[1:]:
+        world.state.review(number, each, "CHANGES_REQUESTED")
+    assert [each.user for each in world.forge.approvals(number)] == ["user0"]
+
+
+UNDESCRIBED: dict[str, tuple[dict[str, Any], str]] = {
+    "a field of the answer": ({"body": b'{"id": 1, "attachment": null}'}, "attachment"),
+    "a parameter": ({"query": {"page": "1"}}, "no parameter page"),
+    "a field of the body": ({"request_body": b'{"body": "fine", "text": "fine"}'}, "no field text"),
+    "a body without what it takes": ({"request_body": b"{}"}, "required"),
+    "a status": ({"status": 200}, "not described"),
+}
+
+
+@pytest.mark.parametrize("changed", UNDESCRIBED)
+def test_what_gitlab_does_not_describe_is_told(world: PretendedWorld, changed: str) -> None:
+    world.forge.write_comment(world.state.open("t", world.state.owner, HEAD).number, "fine")
+    exchange = world.server.exchanges[-1]
+    assert list(problems(exchange, "gitlab")) == []
+    said, told = UNDESCRIBED[changed]
+    assert any(told in each for each in problems(replace(exchange, **said), "gitlab"))
 
 
 LEVELS = {

@@ -74,25 +74,29 @@ class GitLabDocuments:
     def request(self, request: StoredRequest, *, whole: bool) -> Document:
         """A merge request of a list, or alone."""
         is_merged, number = request.merged_at_s is not None, request.number
-        state = "merged" if is_merged else "opened" if request.closed_at_s is None else "closed"
         fork = {None: self._state.id, 0: None}.get(request.fork, request.fork)
         at = f"!{number}"
+        merger = self.user(request.merged_by) if request.merged_by else None
         document: Document = {
             **dict.fromkeys(("closed_by", "assignee", "milestone", "discussion_locked")),
             **dict.fromkeys(
                 ("should_remove_source_branch", "squash_commit_sha", "description", "approvals_before_merge")
             ),
             **dict.fromkeys(("user_notes_count", "upvotes", "downvotes"), 0),
-            **dict.fromkeys(("draft", "work_in_progress", "merge_when_pipeline_succeeds", "squash"), False),
+            **dict.fromkeys(
+                ("draft", "work_in_progress", "merge_when_pipeline_succeeds", "squash", "squash_on_merge", "imported"),
+                False,
+            ),
             "id": 10_000 + number,
             "iid": number,
             "project_id": self._state.id,
             "title": request.title,
-            "state": state,
+            "state": _state(request),
             "created_at": stamp(request.created_at_s),
             "updated_at": stamp(request.updated_at_s),
             "prepared_at": stamp(request.created_at_s),
-            "merged_by": self.user(request.merged_by) if request.merged_by else None,
+            "merged_by": merger,
+            "merge_user": merger,
             "merged_at": _stamp_or_none(request.merged_at_s),
             "closed_at": None if is_merged else _stamp_or_none(request.closed_at_s),
             "target_branch": request.base,
@@ -103,6 +107,7 @@ class GitLabDocuments:
             "source_project_id": fork,
             "target_project_id": self._state.id,
             "labels": [],
+            "imported_from": "none",
             "merge_status": "can_be_merged",
             "detailed_merge_status": "not_open" if request.closed_at_s else "mergeable",
             "sha": request.head,
@@ -162,10 +167,11 @@ class GitLabDocuments:
             "project_id": self._state.id,
             "title": request.title,
             "description": "",
-            "state": "opened",
+            "state": _state(request),
             "created_at": stamp(request.created_at_s),
             "updated_at": stamp(request.updated_at_s),
             "merge_status": "can_be_merged",
+            "approved": True,
             "approvals_required": 0,
             "approvals_left": 0,
             "approved_by": approved,
@@ -182,7 +188,6 @@ class GitLabDocuments:
             "id": comment.id,
             "type": None,
             "body": comment.body,
-            "attachment": None,
             "author": self.user(comment.author),
             "created_at": stamp(comment.created_at_s),
             "updated_at": stamp(comment.updated_at_s),
@@ -192,6 +197,11 @@ class GitLabDocuments:
             "noteable_iid": comment.number,
             "project_id": self._state.id,
             "resolvable": False,
+            "confidential": False,
+            "internal": False,
+            "imported": False,
+            "imported_from": "none",
+            "commands_changes": {},
         }
 
     def award(self, comment: StoredComment, account: ForgeAccount, name: str, number: int) -> Document:
@@ -200,11 +210,12 @@ class GitLabDocuments:
         return {
             "id": number,
             "name": name,
-            "user": {**self.user(account), "created_at": stamp(0)},
+            "user": self.user(account),
             "created_at": at,
             "updated_at": at,
             "awardable_id": comment.id,
             "awardable_type": "Note",
+            "url": None,
         }
 
     def status(self, status: StoredStatus, ref: str) -> Document:
@@ -221,6 +232,8 @@ class GitLabDocuments:
             "started_at": None,
             "finished_at": None,
             "allow_failure": False,
+            "coverage": None,
+            "pipeline_id": 1,
             "author": self.user(status.creator),
         }
 
@@ -251,6 +264,12 @@ class GitLabDocuments:
             "first_contribution": False,
             "user": {"can_merge": True},
         }
+
+
+def _state(request: StoredRequest) -> str:
+    if request.merged_at_s is not None:
+        return "merged"
+    return "opened" if request.closed_at_s is None else "closed"
 
 
 def _stamp_or_none(at_s: float | None) -> str | None:

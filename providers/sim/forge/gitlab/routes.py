@@ -138,7 +138,7 @@ def _approvals(asked: GitLabQuestion) -> ForgeAnswer:
 def _reviewers(asked: GitLabQuestion) -> ForgeAnswer:
     number = asked.request().number
     last = {each.author: each for each in asked.state.reviews.values() if each.number == number}
-    return ForgeAnswer(200, [asked.documents.reviewer(each) for each in last.values()])
+    return ForgeAnswer(200, [asked.documents.reviewer(each) for each in last.values()], whole=True)
 
 
 def _notes(asked: GitLabQuestion) -> ForgeAnswer:
