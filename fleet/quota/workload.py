@@ -63,6 +63,8 @@ class Workload:
     lost_work_s: float = 0.0
     """What it would lose if it were evicted now (seconds times devices); among equals the cheapest goes first."""
     _shape: Hashable = field(init=False, repr=False, compare=False, default=None)
+    _token: Hashable = field(init=False, repr=False, compare=False, default=None)
+    """What stands for its shape among those who wait together."""
 
     def sized(self, counts: Mapping[str, int]) -> "Workload":
         """Returns the workload as it starts with so many pods of each set, without those that have none."""
@@ -78,8 +80,12 @@ class Workload:
     def shape(self) -> Hashable:
         """Returns a key: workloads of one queue with equal shapes get equal answers (Kueue's equivalence hash).
 
-        It is computed when first asked for: most workloads hold quota and are never asked.
+        Those who wait together share a token for it.
         """
+        return self._own_shape() if self._token is None else self._token
+
+    def _own_shape(self) -> Hashable:
+        """Returns its shape, computed when first asked for: most workloads hold quota and are never asked."""
         if self._shape is None:
             parts = (
                 self.priority,
@@ -105,13 +111,9 @@ class Workload:
     def share_shape(self, tokens: dict[Hashable, Hashable]) -> None:
         """Replaces its shape by the token for it among `tokens`, where those who wait together find theirs.
 
-        A shape is a key again and again, and dear to hash. A token stands for itself: who waits once more keeps it.
+        A shape is a key again and again, and dear to hash. Who waits once more keeps its token.
         """
-        token = tokens.get(self.shape)
-        if token is None:
-            token = tokens[self.shape] = object()
-            tokens[token] = token
-        self._shape = token
+        self._token = tokens.setdefault(self._own_shape(), object())
 
 
 def _shape_of(pod_set: PodSet, *, by_labels: bool) -> Hashable:

@@ -67,11 +67,10 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[De
 
 def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]:
     waits = pending(snapshot) or lacking(fleet, snapshot)
-    lost = pods_to_replace(fleet, snapshot)
-    if not waits and not growing(snapshot) and not lost:
+    if not waits and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
         work_out_offerings(fleet, snapshot)
         return list(forgotten(snapshot))
-    if may_buy and not lost and nothing_to_do(fleet, snapshot):
+    if may_buy and nothing_to_do(fleet, snapshot) and not pods_to_replace(fleet, snapshot):
         return []
     machines, quota = CarriedState.taken(fleet, snapshot), CarriedLedger.taken(fleet, snapshot)
     started = AdmissionPass.start(fleet, snapshot, machines, quota, may_buy=may_buy)
@@ -338,7 +337,7 @@ class AdmissionPass:
             self._wait(gang, refusal)
         elif binding is not None:
             waits = busy or (makes_room(gang) and bool(self.still_leaving))
-            workload = self.workloads.of(gang, binding)
+            workload = self.workloads.waiting(gang, binding)
             self.scheduler.submit(replace(workload, busy=True) if waits else workload)
             if not waits:
                 self.backend.planner.expect(workload)

@@ -20,7 +20,7 @@ from model.fleet import Fleet
 
 @dataclass(slots=True)
 class Workloads:
-    """`Workloads` makes a workload of each gang of a pass; those of gangs that stand are kept from pass to pass."""
+    """`Workloads` makes a workload of each gang of a pass; they are kept from pass to pass."""
 
     fleet: Fleet
     snapshot: Snapshot
@@ -32,7 +32,7 @@ class Workloads:
     _kept: dict[str, tuple[Gang, Fleet, Workload]] = field(init=False)
     """uid -> what was made of it last, in this pass or one before."""
     only_itself: bool = field(init=False)
-    """Whether nothing beside it decides what a gang that stands is."""
+    """Whether no MIG layout that cannot be written and nobody's anti-affinity decide what a gang is."""
     _repelling: Sequence[PodAffinityTerm] = field(init=False)
     """The anti-affinity of everybody."""
 
@@ -51,14 +51,30 @@ class Workloads:
         """Returns what holds capacity as a workload; the one of the last pass where nothing says otherwise since."""
         if not self.lasts(part, binding):
             return self.of(part, binding, part.pod_sets)
-        kept = self._kept
-        known = kept.get(part.uid)
-        if known is None or known[0] is not part or known[1] is not self.fleet:
+        known, lost_s = self._remembered(part, binding, part.pod_sets), lost_work_s(part, self.snapshot.now_s)
+        return known if known.lost_work_s == lost_s else replace(known, lost_work_s=lost_s)
+
+    def waiting(self, gang: Gang, binding: QueueBinding) -> Workload:
+        """Returns a waiting gang as a workload; the one of the last pass where nothing says otherwise since."""
+        others_say = (
+            not self.only_itself,
+            gang.uid in self.room_made_for,
+            gang.uid in self.leave_for,
+            self._is_bounded(gang),
+        )
+        reads_clock = gang.eviction, gang.sla_waiting_s, binding.reserve_after_s
+        if any(others_say) or reads_clock != (None, None, None):
+            return self.of(gang, binding)
+        return self._remembered(gang, binding)
+
+    def _remembered(self, gang: Gang, binding: QueueBinding, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
+        """Returns what `of` does, which nothing but gang and fleet decide; made anew where one of them is another."""
+        kept, known = self._kept, self._kept.get(gang.uid)
+        if known is None or known[0] is not gang or known[1] is not self.fleet:
             if len(kept) > 2 * len(self.snapshot.gangs) + 1024:
                 kept.clear()
-            known = kept[part.uid] = part, self.fleet, self.of(part, binding, part.pod_sets)
-        lost_s = lost_work_s(part, self.snapshot.now_s)
-        return known[2] if known[2].lost_work_s == lost_s else replace(known[2], lost_work_s=lost_s)
+            known = kept[gang.uid] = gang, self.fleet, self.of(gang, binding, pod_sets)
+        return known[2]
 
     def lasts(self, part: Gang, binding: QueueBinding) -> bool:
         """Returns whether nothing but the part itself, the fleet and the work it would lose decides what it is."""
