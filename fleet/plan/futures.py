@@ -47,7 +47,6 @@ class Futures:
         self._now_s, self._futures = snapshot.now_s, futures
         gangs = (gang for gang in snapshot.gangs.values() if gang.state is not GangState.FINISHED)
         self._gangs = sorted(gangs, key=lambda it: (it.created_at_s, it.uid))
-        self._there = {it.uid: it for it in self._gangs}
         under_way = [(it, ran_s) for it in self._gangs if (ran_s := _longest_s(it, self._now_s)) > 0]
         self._known = known.with_open(under_way, _share)
         self.spreads: Mapping[str, RunTimeSpread] = {it.uid: self._known.spread(it) for it in self._gangs}
@@ -96,17 +95,11 @@ class Futures:
             at_s = now_s + gang.created_at_s - from_s + again * past_s
             spread = self._known.spread(gang)
             if at_s > now_s and spread.times_s:
-                run_s = self._whole_run_s(gang, spread, number) if ran_s is None else ran_s
+                run_s = _run_s(gang, spread, _share(gang.uid, number, "run"), now_s) if ran_s is None else ran_s
                 at_s = now_s + _rounded_s(at_s - now_s)
                 yield ComingGang(at_s, _job_like(gang, f"to-come-{place}", at_s), run_s)
             elif place > first + 2 * len(came):
                 return  # nothing of what came has a run time
-
-    def _whole_run_s(self, gang: Gang, spread: RunTimeSpread, number: int) -> float:
-        """Returns how long a gang that came takes that has not ended: longer than it has run by now, if it is there."""
-        there = self._there.get(gang.uid)
-        longest_s = _longest_s(there, self._now_s) if there is not None else 0.0
-        return max(1.0, spread.at(_share(gang.uid, number, "run"), longest_s))
 
 
 def _run_s(gang: Gang, spread: RunTimeSpread, level: float, now_s: float) -> float:

@@ -1,8 +1,6 @@
 """What futures take from the past: run times in their order, work to come, and what runs have taken already."""
 
-from collections import Counter, defaultdict
-from dataclasses import replace
-from itertools import chain
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,23 +80,6 @@ def test_work_comes_as_often_as_it_did_and_no_more_than_is_bounded() -> None:
         assert {it.run_s for it in come} == {600.0}
         assert len({it.job.ref.uid for it in come}) == LEAST_TO_COME
         assert all(it.job.suspended and it.job.queue == "q" for it in come)
-
-
-def test_work_like_a_gang_that_still_runs_takes_longer_than_that_has_run() -> None:
-    """It was noted when it came and had run for no time; now it runs for longer than most of what has ended."""
-    world, arrivals = World(FleetBuilder().pool().team().queue().build()), came(ENOUGH, 1800.0)
-    for name, admitted_s in {"runs": NOW - 4000, "goes-on": NOW - 1000}.items():
-        noted = gang(name, created_s=NOW - 5000)
-        arrivals.note([noted, gang(f"{name}-gone", created_s=NOW - 5000)], NOW - 5000)
-        more = {"checkpoint_interval_s": 10.0, "ran_before_s": 3000.0} if name == "goes-on" else {}
-        world.waits(replace(noted, state=GangState.ADMITTED, admitted_at_s=admitted_s, **more))
-    known = known_of(*[60.0] * 30, *[6000.0] * 10)
-    futures = [Futures(world.snapshot(), known, arrivals, 9).to_come(number) for number in range(9)]
-    drawn = defaultdict[str, set[float]](set)
-    for it in chain(*futures):
-        drawn[it.job.ref.name.split("-", 3)[-1]].add(it.run_s)
-    assert drawn["runs"] == drawn["goes-on"] == {6000.0}
-    assert 60.0 in drawn["runs-gone"] | drawn["goes-on-gone"], "nobody knows how long it ran"
 
 
 def test_the_same_snapshot_has_the_same_futures() -> None:
