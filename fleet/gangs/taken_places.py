@@ -12,7 +12,7 @@ from typing import Final
 from fleet.actions import EvictPod, PatchNode, node_subject, pod_subject
 from fleet.mig.layouts import kept_off
 from fleet.placement.device_allocator import tainted_devices
-from fleet.snapshot import Claim, Gang, Node, Pin, Pod, Snapshot
+from fleet.snapshot import Claim, Gang, Job, Node, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS
 from fleet.snapshot.device_claims import without_undecided
 from fleet.snapshot.lookups import claims_by_node, machines_held
@@ -24,18 +24,23 @@ LEFT_AFTER_S: Final = 120.0
 """Who has come into a place of a gang that ran has so long to leave it; then the gang's pods go elsewhere."""
 
 
+def may_be_taken(snapshot: Snapshot, gang: Gang, job: Job) -> bool:
+    """Returns whether others may have come into places of a gang: it has been started, and has lacked pods for long."""
+    if job.suspended or gang.pods_ready:
+        return False
+    return snapshot.now_s - max(gang.admitted_at_s, gang.not_ready_since_s) >= TAKEN_AFTER_S
+
+
 def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[str, float] | None:
     """Returns that pods of no gang have taken the room of the gang's own, and since when (epoch s); None if not so.
 
-    Asked of a gang that has been started and lacks pods.
+    Asked of a gang of which it `may_be_taken`.
 
     kube-scheduler's word that a pod has no place there is not enough: a volume that cannot be bound would have machines
     bought without end. Where others of the gang run beside it (some pods of the pin have come, and all were ready once)
     their work is worth waiting for until recovery has taken too long.
     """
     lacks_s = max(gang.admitted_at_s, gang.not_ready_since_s)
-    if snapshot.now_s - lacks_s < TAKEN_AFTER_S:
-        return None
     told_s = min(
         (it.waits_since_s for it in unplaced_pods(snapshot, gang) if _is_sent(snapshot, gang, it, pin)),
         default=snapshot.now_s,

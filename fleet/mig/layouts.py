@@ -154,12 +154,16 @@ def departed(claim: "Claim", node: "Node", config: str) -> str:
         promised = gpu_part(claim.resources)
         right = (label, state, gpu_part(node.allocatable)) == (config, MIG_SUCCESS, promised)
     else:
-        slices = any(amount and it.startswith(MIG_RESOURCE_PREFIX) for it, amount in node.allocatable.items())
-        right = not config or (label in {"", config} and not slices)
+        right = not config or (label in {"", config} and not _has_slices(node.allocatable))
     if right:
         return ""
     said = f"label {label or 'missing'}, mig-manager says {state or 'nothing'}, allocatable {_shown(node.allocatable)}"
     return f"declared {config} ({_shown(claim.resources)}); real: {said}"
+
+
+def _has_slices(resources: Resources) -> bool:
+    slices = [it for it in resources if it.startswith(MIG_RESOURCE_PREFIX)]  # of every machine, and hardly any has some
+    return any(resources[it] for it in slices) if slices else False
 
 
 def slices_gone(claim: "Claim", node: "Node") -> bool:

@@ -4,7 +4,6 @@ Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/n
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
@@ -50,12 +49,14 @@ def decide_among(fleet: Fleet, snapshot: Snapshot, claims: Iterable[Claim]) -> l
     """Returns the next step of these claims, for who knows where something has changed."""
     named = ((claim_subject(claim.name), claim) for claim in claims)
     free = ((subject, claim) for subject, claim in named if subject not in snapshot.busy)
-    occupied = cache(partial(_Occupied.of, fleet, snapshot))  # what raises there raises in the fence of each
+    occupied: list[_Occupied] = []
 
     def step(claim: Claim) -> Iterator[Action]:
-        if claim.state is ClaimState.READY:
-            return _ready(fleet, snapshot, claim, occupied())
-        return _STEPS[claim.state](fleet, snapshot, claim)
+        if claim.state is not ClaimState.READY:
+            return _STEPS[claim.state](fleet, snapshot, claim)
+        if not occupied:  # what raises there raises in the fence of each
+            occupied.append(_Occupied.of(fleet, snapshot))
+        return _ready(fleet, snapshot, claim, occupied[0])
 
     return list(each(snapshot, free, step))
 
@@ -264,6 +265,8 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim, occupied: _Occupied) 
 
 def _complained(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Claim:
     """Returns the claim with what has been found of its machine, and leaving where that is not borne; or itself."""
+    if node.ready and not (node.conditions or node.gpu_faults or claim.gpu_conditions):
+        return claim  # as of most: no policy repairs a node for being ready
     told = told_of_gpus(claim, node).remembering(*unrecorded(claim, node, repair_policies(fleet, claim.node_pool)))
     failure = node_failure(fleet, snapshot, claim, node)
     return told if failure is None else told.with_disruption(failure)

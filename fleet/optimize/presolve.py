@@ -95,6 +95,8 @@ def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bool
     `fits` is [C, K]. Of kinds that are equal in everything the first stays. Whoever is better comes first where kinds
     are sorted by cost, then by sums; so each is compared with the rivals before it that stay, which are few.
     """
+    if len(cost) <= 1:
+        return np.zeros(len(cost), dtype=bool)  # as of most purchases: one kind is left in the end
     words = _words(fits)
     order = np.lexsort((np.arange(len(cost)), -fits.sum(axis=0), -features.sum(axis=1), cost))
     may_be_better = np.zeros(len(cost), dtype=bool)
@@ -122,8 +124,9 @@ def _repeated(cost: Floats, features: Floats, words: NDArray[np.uint64], order: 
 def _words(fits: Bools) -> NDArray[np.uint64]:
     """Returns `fits` [C, K] as bits, 64 classes in each word [W, K]."""
     packed = np.packbits(fits, axis=0).T
-    padding = -packed.shape[1] % 8
-    return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, padding)))).view(np.uint64).T
+    padded = np.zeros((packed.shape[0], packed.shape[1] + -packed.shape[1] % 8), dtype=np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    return padded.view(np.uint64).T
 
 
 def _beaten(cost: Floats, features: Floats, words: NDArray[np.uint64], rivals: Ints, mine: Ints) -> Bools:
@@ -153,7 +156,9 @@ def components(sets: Bools) -> Ints:
     """Returns [E] the first element that each is connected with; each of `sets` [N, E] connects its elements."""
     head = np.arange(sets.shape[1])
     for row in {it.tobytes(): it for it in sets}.values():
-        heads = np.unique(head[row])
-        if len(heads) > 1:
-            head[np.isin(head, heads)] = heads[0]
+        heads = head[row]
+        if len(heads) and (heads != heads[0]).any():
+            connected = np.zeros(len(head), dtype=bool)
+            connected[heads] = True
+            head[connected[head]] = heads.min()
     return head

@@ -227,6 +227,7 @@ class VirtualAgent:
         while self._given_up and self._given_up[0][0] <= world.now_s:
             self._claims.add(heappop(self._given_up)[1])
         self._notice_machines(world.claims.news(), world.instances.news(), world.nodes.news())
+        self._notice_pods(world.standing.news())
         gangs, jobs = world.gangs.news(), world.jobs.news()
         for uid in sorted(gangs):
             self._notice_gang(uid)
@@ -243,6 +244,13 @@ class VirtualAgent:
             held = machines_held(self.world.snapshot())
             self._claims.update(touched)
             self._gangs.update(gang.uid for name in touched for gang in held.get(name, ()))
+
+    def _notice_pods(self, keys: Collection[str]) -> None:
+        """Lets machines be looked at that were kept for pods which have come: the taint that kept others off goes."""
+        nodes = {pod.node for key in keys for pod in self.world.standing.get(key) or ()}
+        for name in nodes:
+            if (node := self.world.nodes.get(name)) is not None and node.taints and name in self._claim_of:
+                self._claims.add(self._claim_of[name])
 
     def _notice_claim(self, name: str) -> bool:
         """Notes what has become of a claim; returns whether it, and gangs on it, are to be looked at."""

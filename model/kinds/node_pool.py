@@ -262,6 +262,12 @@ class Repair(Spec):
     after: Duration
     """How long that is borne."""
 
+    @model_validator(mode="after")
+    def _tells_illness(self) -> Self:
+        if self.condition == "Ready" and "True" in self.statuses:
+            raise ValueError("statuses: a node is well while it is Ready; of Ready choose from False and Unknown")
+        return self
+
 
 GPU_FAILED: Final = "GpuFailed"
 """Condition that Muster reads off dcgm-exporter: a GPU of the node has a fault that no reset mends."""

@@ -43,6 +43,8 @@ def provisioning_order(part: PackingInstance) -> PatternMix:
 
 def _on_existing(part: PackingInstance) -> tuple[PatternMix, Ints]:
     """Returns what first fit puts on existing machines, and [C] pods of each class that find no room there."""
+    if not part.open.any():
+        return empty(part), part.demand.copy()
     stands = np.flatnonzero(part.open)
     kinds = np.repeat(stands, part.most[stands].astype(np.int64))
     free, missing = part.capacity[kinds], part.demand.copy()
@@ -62,7 +64,8 @@ def _on_existing(part: PackingInstance) -> tuple[PatternMix, Ints]:
 
 def _roomiest(part: PackingInstance) -> Bools:
     """Returns [K] whether no other kind for sale holds as much of everything for as many classes, at any price."""
-    count = len(part.price)
+    if (count := len(part.price)) <= 1:
+        return ~part.open
     everywhere = replace(
         part, price=np.where(part.open, np.inf, 0.0), most=np.where(part.open, 0.0, np.inf),
         usage=np.zeros((0, count)), limits=np.zeros(0),

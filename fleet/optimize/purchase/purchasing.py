@@ -372,6 +372,8 @@ def _reduced(part: PackingInstance) -> PackingInstance:
 
 def _existing_merged(part: PackingInstance) -> PackingInstance:
     """Returns the part with equal existing machines merged into one kind that can be had several times."""
+    if not part.open.any():
+        return part
     equal: dict[tuple[bytes, ...], list[int]] = {}
     for col in np.flatnonzero(part.open).tolist():
         key = (part.capacity[col].tobytes(), part.fits[:, col].tobytes(), part.usage[:, col].tobytes())

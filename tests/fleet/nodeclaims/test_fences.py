@@ -54,7 +54,7 @@ def test_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(small_fleet())
     for name in ("m0", "m1", "m2"):
         world.machine(name, emptied_at_s=0.0)
-    failing(monkeypatch, lifecycle, "told_of_gpus", lambda claim, _node: claim.name == "m1")
+    failing(monkeypatch, lifecycle, "instance_gone", lambda _world, claim: claim.name == "m1")
     saved = check(lifecycle.decide, world.fleet, world.snapshot(), "claim/m1", lambda it: it.claim.name)
     assert saved == ["m0", "m2"]
 

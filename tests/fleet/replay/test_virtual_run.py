@@ -73,6 +73,12 @@ def test_a_gang_takes_the_machines_that_another_has_left_and_then_they_go() -> N
     assert 600.0 <= machine.to_s - NOW - ended_s <= 700.0
 
 
+def test_machines_take_others_as_soon_as_the_pods_that_they_were_kept_for_have_come() -> None:
+    agent = played(fleet(), catalog(), [work("one", pods=2)], ReplayWindow(NOW, NOW + BOOT_S + PODS_S + 5.0, 0.0))
+    assert agent.world.gang_histories
+    assert [node.taints for node in agent.world.nodes.view.values()] == [(), ()]
+
+
 def test_one_that_finds_no_machine_within_the_limit_waits_for_one() -> None:
     ran = after(played(fleet(nodes=1), catalog(), [work("one"), work("two", 60.0)], DAY))
     [(_, first_ends_s)], _ = ran["one"]

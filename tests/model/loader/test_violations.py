@@ -67,6 +67,7 @@ CASES = [
     (POOL + "{sharing: {mig: {layouts: [a]}, mps: {replicas: 2}}}", 4, 17, "spec.sharing", "choose one of", ""),
     (POOL + "{replicas: 1, weight: 1}", 4, 7, "spec", "has no weight", ""),
     (POOL + "{disruption: {budgets: [{schedule: '@daily'}]}}", 4, 31, "spec.disruption.budgets[0]", "go together", ""),
+    (POOL + "{repair: [{condition: Ready, statuses: ['True'], after: 5m}]}", 4, 17, "spec.repair[0]", "of Ready choose", ""),
     (TEAM + "{quotas: {f: {guaranteed: {}, lendingLimit: {cpu: 1}}}}", 4, 20, "spec.quotas.f", "a limit for cpu", ""),
     (POOL + "{template: {amis: [{id: a, ssmParameter: b}]}}", 4, 26, "spec.template.amis[0]", "exactly one of", ""),
     (POOL + "{template: {ami: {id: a}}}", 4, 19, "spec.template.ami", "unknown key", "did you mean 'amis'?"),
