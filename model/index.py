@@ -9,12 +9,11 @@ is shared: nobody changes it. Two threads that ask at once may derive a view twi
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import update_wrapper, wraps
 from inspect import Parameter, signature
 from itertools import compress, islice, repeat
 from operator import is_, is_not
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,8 +137,7 @@ _MOST_PAIRS = 16
 """Pairs of tables of which it is kept how they differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableChanges(Generic[V]):
+class TableChanges(NamedTuple, Generic[V]):
     """`TableChanges` are a table as it was and as it is, and the keys under which another object is found, or none."""
 
     before: Mapping[str, V]

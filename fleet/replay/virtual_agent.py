@@ -226,7 +226,9 @@ class VirtualAgent:
         world = self.world
         while self._given_up and self._given_up[0][0] <= world.now_s:
             self._claims.add(heappop(self._given_up)[1])
-        self._notice_machines(world.claims.news(), world.instances.news(), world.nodes.news())
+        machines = world.claims.news(), world.instances.news(), world.nodes.news()
+        if any(machines):
+            self._notice_machines(*machines)
         self._notice_pods(world.standing.news())
         gangs, jobs = world.gangs.news(), world.jobs.news()
         for uid in sorted(gangs):
