@@ -1,7 +1,7 @@
 """The agent's deciders on a virtual world, each asked only where something has changed or fallen due.
 
 Who had nothing to say about what has not changed since has nothing to say until something falls due (`deadlines`).
-Once an hour all of them are asked about everything, as the agent does every turn.
+Every six hours all of them are asked about everything, as the agent does every turn: nothing is known to need it.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from fleet.snapshot import Claim, ClaimState, Gang, GangState, Job, Snapshot
 from fleet.snapshot.lookups import machines_held
 from model.fleet import Fleet
 
-EVERYTHING_S: Final = 3600.0
+EVERYTHING_S: Final = 6 * 3600.0
 """From one time that everything is looked at to the next."""
 CONSOLIDATION_S: Final = 300.0
 """From one look for machines that could be done without to the next, while there may be any."""
@@ -93,7 +93,7 @@ class VirtualAgent:
     _aside: dict[str, frozenset[str]] = field(default_factory=dict)
     """Decider -> subjects that it failed on, which it is not asked about again."""
     _asks: Mapping[str, "_Ask"] = field(init=False)
-    """Decider -> how it is asked about changes; once an hour is enough for those that nothing here changes for."""
+    """Decider -> how it is asked about changes; those that nothing here changes for are asked with all others alone."""
 
     def __post_init__(self) -> None:
         may_shrink = (pool for pool in self.fleet.node_pools.values() if pool.spec.replicas is None)
@@ -148,12 +148,17 @@ class VirtualAgent:
         return True
 
     def _asked_about_everything(self) -> bool:
-        """Asks every decider about all that it sees; returns whether one has moved anything."""
-        return sum([self._spoken(name, partial(decide, self.fleet)) for name, decide in DECIDERS.items()]) > 0
+        """Asks every decider about all that it sees, of who waits as often as ever; returns whether one moved anything."""
+        asks = {name: ((lambda: True), partial(decide, self.fleet)) for name, decide in DECIDERS.items()}
+        asks["scheduling"] = self._asks["scheduling"]
+        return self._asked(asks)
 
     def _asked_about_changes(self) -> bool:
         """Asks the deciders that may have anything to say, by what costs nothing to find out."""
-        return sum([self._spoken(name, about) for name, (may, about) in self._asks.items() if may()]) > 0
+        return self._asked(self._asks)
+
+    def _asked(self, asks: Mapping[str, "_Ask"]) -> bool:
+        return sum([self._spoken(name, about) for name, (may, about) in asks.items() if may()]) > 0
 
     def _spoken(self, name: str, ask: Callable[[Snapshot], Iterable[Decided] | None]) -> bool:
         """Asks one decider; returns whether it has moved anything."""
