@@ -116,6 +116,8 @@ class PackingInstance:
 
     def only(self, kept: Bools) -> "PackingInstance":
         """Returns the instance with these kinds [K] alone."""
+        if kept.all():
+            return self
         names = tuple(name for name, keep in zip(self.names, kept.tolist(), strict=True) if keep)
         return PackingInstance(
             self.requests, self.demand, self.capacity[kept], self.price[kept], self.most[kept], self.open[kept],

@@ -148,8 +148,10 @@ class VirtualAgent:
         return True
 
     def _asked_about_everything(self) -> bool:
-        """Asks every decider about all that it sees, of who waits as often as ever; returns whether one moved anything."""
-        asks = {name: ((lambda: True), partial(decide, self.fleet)) for name, decide in DECIDERS.items()}
+        """Asks all about all that they see, of who waits as often as ever. Returns whether one has moved anything."""
+        asks: dict[str, _Ask] = {
+            name: ((lambda: True), partial(decide, self.fleet)) for name, decide in DECIDERS.items()
+        }
         asks["scheduling"] = self._asks["scheduling"]
         return self._asked(asks)
 
