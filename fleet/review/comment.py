@@ -17,7 +17,7 @@ from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict
 from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.render import clipped, to_markdown
-from fleet.review.commands import AskedFor
+from fleet.review.commands import AskedFor, NoCommand
 from fleet.review.forecast import forecast_in, without_forecast
 from model.plain_text import code_span, counted, fenced, markdown
 from model.problem import Problem, errors_first
@@ -239,8 +239,8 @@ def gathered(texts: Sequence[str]) -> str:
     return whole
 
 
-def answer(asked: AskedFor, lines: Sequence[str]) -> str:
-    """Returns what a section shows of a question and its answer, folded."""
+def answer(asked: AskedFor | NoCommand, lines: Sequence[str]) -> str:
+    """Returns what a section shows of a command and the answer to it, folded."""
     told = fenced(clipped_lines("\n".join(lines), ANSWER_MOST)).replace("<!--", "<!-\u200b-")
     title = f"<summary>{code_span(str(asked))}</summary>"
     return f"<!-- muster-answer -->\n<details>{title}\n\n{told}\n\n</details>\n<!-- /muster-answer -->"

@@ -165,13 +165,52 @@ def test_what_was_found_in_idle_time_is_answered_as_well_as_on_the_command_line(
     assert "no ledger" in place.forge.text(7)
 
 
-@pytest.mark.parametrize("text", ["/muster apply", "/muster plan now", "/muster"])
-def test_a_command_that_there_is_not_gets_a_thumb_down(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("/muster apply", "there is no such command; there are /muster plan, "),
+        ("/muster plan now", "it is written /muster plan"),
+        ("/muster", "there is no such command"),
+        ("/muster approve", "its head was not told of here"),
+    ],
+)
+def test_a_command_that_is_not_done_gets_a_thumb_down_and_a_reason(text: str, why: str) -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.comment(7, "mallory", text)
+    place.reviewer.look()
+    assert "not done" not in place.forge.text(7), "who may not write has nothing written"
     place = ReviewPlace()
     place.proposes(two_pools())
     place.forge.comment(7, "ada", text)
     place.reviewer.look()
-    assert [accepted for _, accepted in place.forge.answers] == ([False] if text != "/muster" else [])
+    assert [accepted for _, accepted in place.forge.answers] == [False]
+    assert f"not done: {why}" in place.forge.text(7)
+    assert f"<code>{text}</code>" in place.forge.text(7) or f"`{text}`" in place.forge.text(7)
+
+
+def test_an_edited_approval_is_told_to_be_none() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.forge.comment(7, "ada", "/muster approve")
+    place.forge.said[7] = [replace(it, updated_at_s=100.0) for it in place.forge.said[7]]
+    place.reviewer.look()
+    assert [accepted for _, accepted in place.forge.answers] == [False]
+    assert "not done: a comment that was edited approves nothing" in place.forge.text(7)
+
+
+def test_of_several_commands_each_is_done_or_told_not_to_be() -> None:
+    place = ReviewPlace(fixed(1))
+    place.proposes(fixed(2), author="mallory")
+    place.reviewer.look()
+    place.forge.comment(7, "ada", "/muster why a\n/muster plan\n/muster aprove")
+    place.reviewer.look()
+    assert [accepted for _, accepted in place.forge.answers] == [False]
+    text = place.forge.text(7)
+    assert "without a look at the cluster" not in text
+    assert "no workload 'a'" in text
+    assert "not done: there is no such command" in text
 
 
 def test_a_changed_world_is_planned_again_now_and_then_while_somebody_looks() -> None:
