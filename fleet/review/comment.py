@@ -48,6 +48,7 @@ class ReviewOutcome(StrEnum):
     """What becomes of a pull request in one cluster."""
 
     APPLIES = "Applies"
+    UNOBSERVED = "Unobserved"
     HELD = "Held"
     UNAPPROVED = "Unapproved"
     STALE = "Stale"
@@ -63,7 +64,8 @@ class ReviewOutcome(StrEnum):
 
 _TITLES: Final = {
     ReviewOutcome.APPLIES: "would come into force when it is merged",
-    ReviewOutcome.HELD: "is held back by a freeze window or a suspended cluster",
+    ReviewOutcome.UNOBSERVED: "waits to be planned in the cluster",
+    ReviewOutcome.HELD: "is held back for now",
     ReviewOutcome.UNAPPROVED: "waits for approval",
     ReviewOutcome.STALE: "waits to be approved again",
     ReviewOutcome.REFUSED: "would be refused by the guard rails",
@@ -105,7 +107,8 @@ class Review:
         """Returns one line of at most 140 signs, for a commit status."""
         errors = sum(it.severity == "error" for it in self.problems)
         found = counted(errors, "problem") if errors else ""
-        said = self.sentence or (f"plan {self.plan.plan_id[:12]}" if self.plan else found)
+        window = self.plan.held.removeprefix("held: ") if self.plan and self.outcome is ReviewOutcome.HELD else ""
+        said = joined(window, self.sentence) or (f"plan {self.plan.plan_id[:12]}" if self.plan else found)
         words = clipped(": ".join(filter(None, (_TITLES[self.outcome], said))), 200)
         return words if len(words) <= 140 else f"{words[:137]}..."
 
@@ -297,9 +300,11 @@ REPLAN_S: Final = 300.0
 LOOKED_AT_S: Final = 24 * 3600.0
 """Nobody looks at a request that has not changed for this long: a changed world does not have it planned again."""
 _UNOBSERVED: Final = (
-    "Its author may not write in this repository: declarations are compared, without a look at the cluster. Somebody "
-    "who may write has it planned in the cluster by a comment: /muster plan"
+    "Its author may not write here; somebody who may has it planned by a comment: /muster plan. Until then "
+    "declarations are compared, without a look at the cluster"
 )
+_WAIT_FOR_APPROVAL: Final = frozenset({ReviewOutcome.APPLIES, ReviewOutcome.HELD, ReviewOutcome.UNOBSERVED})
+"""Outcomes before which a missing approval goes."""
 _AFTER_MERGE: Final = {
     "Applied": ReviewOutcome.IN_FORCE,
     "Refused": ReviewOutcome.REFUSED,
@@ -337,14 +342,15 @@ def planned_review(
     if plan is None:
         return replace(review, outcome=ReviewOutcome.INVALID, problems=problems)
     held = ReviewOutcome.HELD if plan.held or suspended else ReviewOutcome.APPLIES
-    outcome = ReviewOutcome.REFUSED if plan.refusals else held
+    found = held if observed else ReviewOutcome.UNOBSERVED
+    outcome = ReviewOutcome.REFUSED if plan.refusals else found
     return replace(review, outcome=outcome, sentence="" if observed else _UNOBSERVED, plan=plan)
 
 
 def approved_review(review: Review, verdict: ApprovalVerdict) -> Review:
     """Returns the review of a plan with what those have to say of it who have to agree."""
     outcome = review.outcome
-    if verdict.holds_back and outcome in (ReviewOutcome.APPLIES, ReviewOutcome.HELD):
+    if verdict.holds_back and outcome in _WAIT_FOR_APPROVAL:
         outcome = ReviewOutcome.STALE if verdict.state is ApprovalState.STALE else ReviewOutcome.UNAPPROVED
     words = " ".join(f"{it.rstrip('.')}." for it in (verdict.sentence, review.sentence) if it)
     return replace(review, outcome=outcome, sentence=words, approvals=len(verdict.by))
