@@ -1,12 +1,16 @@
 """What comments of a pull request may ask the agent for."""
 
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-_LINE: Final = re.compile(r"/muster(?![^ \t])[ \t]*(?P<verb>[^ \t]*)(?P<rest>.*)")
-_FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<rest>.*)")
+_LINE: Final = re.compile(r"^/muster(?![^ \t\r\n])[ \t]*(?P<verb>[^ \t\r\n]*)(?P<rest>[^\r\n]*)", re.MULTILINE)
+_FENCED: Final = re.compile(
+    r"^ {0,3}(?P<fence>(?P<sign>[`~])(?P=sign){2,}+)(?!(?<=`)[^\n]*`)"
+    r".*?(?:^ {0,3}(?P=fence)(?P=sign)*[ \t]*\r?$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""A fenced block of Markdown: what stands in it is shown, and not said."""
 COMMANDS_MOST: Final = 5
 """Commands of one comment."""
 _SHOWN_MOST: Final = 200
@@ -67,25 +71,11 @@ def commands_in(text: str) -> tuple[AskedFor | NoCommand, ...]:
 
     Those beyond `COMMANDS_MOST` are told as one that is none.
     """
-    lines = [it for it in map(_LINE.fullmatch, _unfenced(text)) if it]
+    lines = list(_LINE.finditer(_FENCED.sub("", text)))
     found = tuple(map(_command, lines[:COMMANDS_MOST]))
     if len(lines) <= COMMANDS_MOST:
         return found
     return *found, NoCommand(_shown(lines[COMMANDS_MOST]), f"a comment has at most {COMMANDS_MOST} commands")
-
-
-def _unfenced(text: str) -> Iterator[str]:
-    """Yields the lines of a text that stand in no fenced block of Markdown: those are shown, and not said."""
-    fence = ""
-    for line in re.split(r"\r?\n", text):
-        found = _FENCE.fullmatch(line)
-        if fence:
-            ends = found and found["fence"].startswith(fence) and not found["rest"].strip()
-            fence = "" if ends else fence
-        elif found and not (found["fence"][0] == "`" and "`" in found["rest"]):
-            fence = found["fence"]
-        else:
-            yield line
 
 
 def _command(line: re.Match[str]) -> AskedFor | NoCommand:
