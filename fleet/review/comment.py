@@ -107,16 +107,18 @@ class Review:
         """Returns one line of at most 140 signs, for a commit status."""
         errors = sum(it.severity == "error" for it in self.problems)
         found = counted(errors, "problem") if errors else ""
-        said = joined(self._window, self.sentence) or (f"plan {self.plan.plan_id[:12]}" if self.plan else found)
+        said = joined(self._why_not, self.sentence) or (f"plan {self.plan.plan_id[:12]}" if self.plan else found)
         words = clipped(": ".join(filter(None, (_TITLES[self.outcome], said))), 200)
         return words if len(words) <= 140 else f"{words[:137]}..."
 
     @property
-    def _window(self) -> str:
-        """Returns which window holds it back, and until when."""
-        if self.plan is None or self.outcome is not ReviewOutcome.HELD:
+    def _why_not(self) -> str:
+        """Returns what keeps it from coming into force by its plan: the window with its end, or the first refusal."""
+        if self.plan is None or not self.base:
             return ""
-        return self.plan.held.removeprefix("held: ")
+        if self.outcome is ReviewOutcome.HELD:
+            return self.plan.held.removeprefix("held: ")
+        return self.plan.refusals[0] if self.outcome is ReviewOutcome.REFUSED else ""
 
 
 class SectionMarker(NamedTuple):

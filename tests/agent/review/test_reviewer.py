@@ -81,6 +81,13 @@ def test_what_is_said_first(before: dict[str, str], after: dict[str, str] | None
     assert words in place.verdict()[1]
 
 
+def test_a_status_names_the_rail_that_refuses() -> None:
+    place = ReviewPlace(fixed(1))
+    place.proposes(fixed(9))
+    place.reviewer.look()
+    assert place.verdict()[1].startswith("would be refused by the guard rails: it adds 8 machines, guardRails.")
+
+
 def test_a_status_names_the_window_that_holds_a_request_back() -> None:
     window = {"name": "fair", "schedule": "* * * * *", "duration": "1h", "blocks": ["Sync"]}
     place = ReviewPlace(files(pool(), team(), queue(), doc("FleetPolicy", "p", freezeWindows=[window])))

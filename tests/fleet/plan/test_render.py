@@ -127,9 +127,31 @@ def test_what_fits_is_not_cut_and_says_what_the_text_says() -> None:
     assert "left out" not in shown
     assert "<details>" not in shown
     signed = [line for line in text.split("\n") if line[:1] in {"+", "-", "~", "!", "?"}]
-    assert [line for line in shown.split("\n") if line in signed] == signed
+    assert sorted(line for line in shown.split("\n") if line in signed) == sorted(signed)
     assert "**Refused by the guard rails" in shown
     assert shown.count("- innocent\n") == 3
+
+
+def test_a_reviewer_reads_first_what_it_does_to_others() -> None:
+    shown = to_markdown(plan("innocent", 3))
+    titles = re.findall(r"^\*\*([A-Z][A-Za-z -]+) \(\d+\)\*\*$", shown, re.MULTILINE)
+    assert titles == ["Gangs", "Quotas", "Without this change as well", "Warnings", "Declarations", "Machines"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "lost_usd", "told"),
+    [
+        ([True], [1.5], "1 gang is stopped, with the loss of work worth 1.50 USD."),
+        ([True, True, False], [0.0, 0.0, 0.0], "2 gangs are stopped; 1 gang starts."),
+        ([False, False], [0.0, 0.0], "2 gangs start."),
+    ],
+)
+def test_what_happens_to_gangs_is_counted_on_top(stopped: list[bool], lost_usd: list[float], told: str) -> None:
+    gangs = [GangImpact("g", "q", 8, "r", stopped=it, lost_usd=usd) for it, usd in zip(stopped, lost_usd, strict=True)]
+    it = replace(plan("innocent"), gangs=tuple(gangs))
+    assert told in document(it).totals
+    assert f"- {told}\n" in to_markdown(it)
+    assert not any("gang" in line for line in document(replace(it, gangs=())).totals)
 
 
 def test_a_long_section_folds_as_a_whole() -> None:
