@@ -192,7 +192,7 @@ WHAT_IT_DOES: Final = ("Gangs", "Quotas", "Without this change as well", "Warnin
 def _totals(plan: Plan) -> Iterator[str]:
     yield summary(plan)
     yield from _bill(plan)
-    yield from _stopped(plan)
+    yield from _fares_otherwise(plan)
     yield from _exposure(plan)
 
 
@@ -215,17 +215,16 @@ def _bill(plan: Plan) -> Iterator[str]:
         yield _purchase(plan.purchase)
 
 
-def _stopped(plan: Plan) -> Iterator[str]:
+def _fares_otherwise(plan: Plan) -> Iterator[str]:
+    """Counts the gangs that are stopped, and those that wait and start earlier, later or not at all."""
     stopped = [it for it in plan.gangs if it.stopped]
-    starts = len(plan.gangs) - len(stopped)
+    waiting = len(plan.gangs) - len(stopped)
     lost_usd = sum(it.lost_usd for it in stopped)
     lost = f", with the loss of work worth {lost_usd:.2f} USD" if lost_usd else ""
-    told = (
-        f"{counted(len(stopped), 'gang')} {number_of(len(stopped), 'is', 'are')} stopped{lost}" if stopped else "",
-        f"{counted(starts, 'gang')} {number_of(starts, 'starts', 'start')}" if starts else "",
-    )
-    if plan.gangs:
-        yield f"{'; '.join(filter(None, told))}."
+    if stopped:
+        yield f"{counted(len(stopped), 'gang')} {number_of(len(stopped), 'is', 'are')} stopped{lost}."
+    if waiting:
+        yield f"The start of {counted(waiting, 'waiting gang')} changes."
 
 
 def _exposure(plan: Plan) -> Iterator[str]:
