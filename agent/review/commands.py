@@ -8,13 +8,15 @@ from agent.review.approvers import Approver
 from agent.review.world import LastPass
 from agent.web.seen import Explain
 from fleet.explain.gang import GangExplanation
-from fleet.review.commands import AskedFor, CommentCommand, command_in
+from fleet.review.commands import AskedFor, CommentCommand, NoCommand, commands_in
 from fleet.review.comment import ANSWERS_MOST, SectionMarker, answer
 from fleet.snapshot import Gang, GangState, Snapshot
 from model.fleet import Fleet
 from providers.forge.port import Comment, Forge, Permission, PullRequest
 
 _STILL_TRIED: Final = "  what would help is still being tried; ask again in a minute"
+_EDITED: Final = "a comment that was edited approves nothing, since others may have edited it; write another one"
+_NOT_SHOWN: Final = "its head was not told of here when that was asked; look at what is said of it now, and ask again"
 _QUESTIONS = frozenset({CommentCommand.WHY, CommentCommand.WHATIF})
 
 
@@ -39,34 +41,41 @@ def asked_in(
 ) -> AskedInComments:
     """Answers commands that nobody has heard yet, questions by `told`; returns what they ask for.
 
-    Who may not write in the repository gets a thumb down, and so does a command that there is not, one for a
-    stranger's head that was not yet told of, and an approval of what was not: another one may have been meant.
+    Who may not write in the repository gets a thumb down, and so does who asks for something that is not done; why it
+    is not is told those who may write.
     """
     heard, shown = said.heard if said else 0, said is not None and said.head == head
-    plan, approvers, answers = False, [], []
+    plan, approvers, answers = False, list[Approver](), list[str]()
     for comment in comments:
-        if comment.ours or comment.id <= heard or (asked := command_in(comment.text)) is None:
+        if comment.ours or comment.id <= heard or not (commands := commands_in(comment.text)):
             continue
-        accepted = not isinstance(asked, str) and _accepts(forge, request, comment, asked.command, shown=shown)
+        may = may_write(forge, comment.author)
+        declined = {it: why for it in commands if may and (why := _declined(forge, request, comment, it, shown=shown))}
         still_leading()
-        forge.acknowledge(request.number, comment, accepted=accepted)
+        forge.acknowledge(request.number, comment, accepted=may and not declined)
         heard = max(heard, comment.id)
-        if isinstance(asked, str) or not accepted:
-            continue
-        match asked.command:
-            case CommentCommand.PLAN:
-                plan = True
-            case CommentCommand.APPROVE:
-                approvers.append(Approver(comment.author, comment.created_at_s, commanded=True))
-            case _:
-                answers.append(told(asked))
+        answers += (answer(it, [f"not done: {why}"]) for it, why in declined.items())
+        done = [it for it in commands if may and it not in declined and isinstance(it, AskedFor)]
+        plan = plan or any(it.command is CommentCommand.PLAN for it in done)
+        if any(it.command is CommentCommand.APPROVE for it in done):
+            approvers.append(Approver(comment.author, comment.created_at_s, commanded=True))
+        answers += (told(it) for it in done if it.command in _QUESTIONS)
     return AskedInComments(heard, plan, tuple(approvers), tuple(answers[-ANSWERS_MOST:]))
 
 
-def _accepts(forge: Forge, request: PullRequest, comment: Comment, command: CommentCommand, *, shown: bool) -> bool:
-    if not may_write(forge, comment.author) or (command is CommentCommand.APPROVE and comment.edited):
-        return False
-    return shown or command in _QUESTIONS or (command is CommentCommand.PLAN and may_write(forge, request.author))
+def _declined(forge: Forge, request: PullRequest, comment: Comment, asked: AskedFor | NoCommand, *, shown: bool) -> str:
+    """Returns why a command of somebody who may write is not done; empty where it is.
+
+    A stranger's head is not planned, and none is approved, that was not told of before: another one may have been
+    meant.
+    """
+    if isinstance(asked, NoCommand):
+        return asked.why
+    if asked.command is CommentCommand.APPROVE and comment.edited:
+        return _EDITED
+    if shown or asked.command in _QUESTIONS:
+        return ""
+    return "" if asked.command is CommentCommand.PLAN and may_write(forge, request.author) else _NOT_SHOWN
 
 
 def answered(asked: AskedFor, world: LastPass, explain: Explain) -> str:

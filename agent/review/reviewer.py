@@ -375,17 +375,17 @@ class Reviewer:
         said = said_in(mine.text, self.cluster) if mine else None
         if said is None and state is not now:
             return  # nobody knows yet whether it changes anything of this cluster
-        heard = said.heard if said else 0
+        heard, answers = said.heard if said else 0, tuple[str, ...]()
         if waits:
             asked = asked_in(forge, request, comments, said, commit, self._told_in(world), self._still_leading)
             self._tell_of_merge(MergeApproved(commit, self._given(forge, request, asked, state, world)))
-            heard = asked.heard
+            heard, answers = asked.heard, asked.answers
         news = self._followed[0] == state.attempted and told != self._followed
         hands = self.approvers.saw_merge(forge, request, commit)
         if news or said is None or heard != said.heard or (said.head, said.outcome) != (commit, outcome):
             sentence = joined(sentence, hands.words)
             review = Review(self.cluster, commit, "", outcome, sentence, state.plan, state.problems)
-            review = replace(review, heard=heard, approvals=len(state.approved_by))
+            review = replace(review, heard=heard, approvals=len(state.approved_by), answers=answers)
             self._say(forge, request, mine, review)
         self._followed = told  # told perhaps before a restart, after which the revision is planned again to nothing
 

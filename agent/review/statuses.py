@@ -14,6 +14,7 @@ _VERDICTS: Final[Mapping[ReviewOutcome, Verdict]] = {
     ReviewOutcome.DONE: Verdict.SUCCESS,
     ReviewOutcome.UNTOUCHED: Verdict.SUCCESS,
     ReviewOutcome.STALLED: Verdict.FAILURE,
+    ReviewOutcome.UNOBSERVED: Verdict.PENDING,
     ReviewOutcome.HELD: Verdict.PENDING,
     ReviewOutcome.UNAPPROVED: Verdict.PENDING,
     ReviewOutcome.STALE: Verdict.PENDING,
@@ -43,7 +44,9 @@ def commit_status(review: Review, url: str) -> CommitStatus:
 
 
 def _marked(problem: Problem) -> str:
-    return f"warning: {problem.message}" if problem.severity == "warning" else problem.message
+    """Returns what stands at its line: all but the place."""
+    kind = "warning: " if problem.severity == "warning" else ""
+    return f"{kind}{str(problem).removeprefix(f'{problem.place}: ')}"
 
 
 def deployment_of(review: Review, branch: str, url: str) -> Deployment | None:

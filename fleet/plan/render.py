@@ -11,7 +11,7 @@ from fleet.plan.changes import PlannedChange, When
 from fleet.plan.consequences import GangImpact, PeakBill
 from fleet.plan.plan import Plan
 from fleet.plan.quotas import Overcommitment, QuotaChange
-from fleet.plan.sections import REFUSED, PlanDocument, PlanSection, document
+from fleet.plan.sections import REFUSED, WHAT_IT_DOES, PlanDocument, PlanSection, document
 from model.plain_text import code_span, fenced, markdown, plain
 from model.quantity import format_amount
 
@@ -83,13 +83,15 @@ _OPEN_LINES: Final = 20
 def to_markdown(plan: Plan, *, most: int = MARKDOWN_MOST) -> str:
     """Returns the plan for a comment of a forge: what the text says, in at most `most` signs.
 
-    Counts, bill and refusals stand on top and always stay. Sections are blocks marked `diff`; long ones fold, and where
-    all together are too long the longest are cut at whole lines and say how many are left out.
+    Counts, bill and refusals stand on top and always stay; what happens to gangs and quotas follows. Sections are
+    blocks marked `diff`; long ones fold, and where all together are too long the longest are cut at whole lines and say
+    how many are left out.
     """
     told = document(plan)
     tops = (_top(told, width) for width in _WIDTHS)
     top = next((it for it in tops if len(it) <= most // 2), "") or _top(told, _WIDTHS[-1])
-    sections = [(it, [clipped(str(line), _LINE_MOST) for line in it.lines]) for it in told.sections]
+    ordered = sorted(told.sections, key=lambda it: it.title not in WHAT_IT_DOES)
+    sections = [(it, [clipped(str(line), _LINE_MOST) for line in it.lines]) for it in ordered]
     rooms = _shared([len(_framed(it, lines, len(lines))) for it, lines in sections], most - len(top))
     return top + "".join(_fitted(it, lines, room) for (it, lines), room in zip(sections, rooms, strict=True))
 

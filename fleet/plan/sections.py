@@ -182,6 +182,8 @@ _SECTIONS: Final[Mapping[str, Callable[[Plan], Iterable[PlanLine]]]] = {
     "Warnings": _warnings,
 }
 """Title -> its lines, in the order in which they are told; one without lines is left out."""
+WHAT_IT_DOES: Final = ("Gangs", "Quotas", "Without this change as well", "Warnings")
+"""Titles that a reviewer reads first: what the change does to others. What is declared stands in the diff as well."""
 
 
 # -- totals -----------------------------------------------------------------------------------------------------------
@@ -190,6 +192,7 @@ _SECTIONS: Final[Mapping[str, Callable[[Plan], Iterable[PlanLine]]]] = {
 def _totals(plan: Plan) -> Iterator[str]:
     yield summary(plan)
     yield from _bill(plan)
+    yield from _fares_otherwise(plan)
     yield from _exposure(plan)
 
 
@@ -210,6 +213,18 @@ def _bill(plan: Plan) -> Iterator[str]:
         yield f"Highest on the way: {machines}, {plan.peak.usd_h:.2f} USD/h ({plan.peak.when})."
     if plan.purchase:
         yield _purchase(plan.purchase)
+
+
+def _fares_otherwise(plan: Plan) -> Iterator[str]:
+    """Counts the gangs that are stopped, and those that wait and start earlier, later or not at all."""
+    stopped = [it for it in plan.gangs if it.stopped]
+    waiting = len(plan.gangs) - len(stopped)
+    lost_usd = sum(it.lost_usd for it in stopped)
+    lost = f", with the loss of work worth {lost_usd:.2f} USD" if lost_usd else ""
+    if stopped:
+        yield f"{counted(len(stopped), 'gang')} {number_of(len(stopped), 'is', 'are')} stopped{lost}."
+    if waiting:
+        yield f"The start of {counted(waiting, 'waiting gang')} changes."
 
 
 def _exposure(plan: Plan) -> Iterator[str]:

@@ -17,7 +17,7 @@ from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict
 from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.render import clipped, to_markdown
-from fleet.review.commands import AskedFor
+from fleet.review.commands import AskedFor, NoCommand
 from fleet.review.forecast import forecast_in, without_forecast
 from model.plain_text import code_span, counted, fenced, markdown
 from model.problem import Problem, errors_first
@@ -48,6 +48,7 @@ class ReviewOutcome(StrEnum):
     """What becomes of a pull request in one cluster."""
 
     APPLIES = "Applies"
+    UNOBSERVED = "Unobserved"
     HELD = "Held"
     UNAPPROVED = "Unapproved"
     STALE = "Stale"
@@ -63,7 +64,8 @@ class ReviewOutcome(StrEnum):
 
 _TITLES: Final = {
     ReviewOutcome.APPLIES: "would come into force when it is merged",
-    ReviewOutcome.HELD: "is held back by a freeze window or a suspended cluster",
+    ReviewOutcome.UNOBSERVED: "waits to be planned in the cluster",
+    ReviewOutcome.HELD: "is held back for now",
     ReviewOutcome.UNAPPROVED: "waits for approval",
     ReviewOutcome.STALE: "waits to be approved again",
     ReviewOutcome.REFUSED: "would be refused by the guard rails",
@@ -105,9 +107,18 @@ class Review:
         """Returns one line of at most 140 signs, for a commit status."""
         errors = sum(it.severity == "error" for it in self.problems)
         found = counted(errors, "problem") if errors else ""
-        said = self.sentence or (f"plan {self.plan.plan_id[:12]}" if self.plan else found)
+        said = joined(self._why_not, self.sentence) or (f"plan {self.plan.plan_id[:12]}" if self.plan else found)
         words = clipped(": ".join(filter(None, (_TITLES[self.outcome], said))), 200)
         return words if len(words) <= 140 else f"{words[:137]}..."
+
+    @property
+    def _why_not(self) -> str:
+        """Returns what keeps it from coming into force by its plan: the window with its end, or the first refusal."""
+        if self.plan is None or not self.base:
+            return ""
+        if self.outcome is ReviewOutcome.HELD:
+            return self.plan.held.removeprefix("held: ")
+        return self.plan.refusals[0] if self.outcome is ReviewOutcome.REFUSED else ""
 
 
 class SectionMarker(NamedTuple):
@@ -239,8 +250,8 @@ def gathered(texts: Sequence[str]) -> str:
     return whole
 
 
-def answer(asked: AskedFor, lines: Sequence[str]) -> str:
-    """Returns what a section shows of a question and its answer, folded."""
+def answer(asked: AskedFor | NoCommand, lines: Sequence[str]) -> str:
+    """Returns what a section shows of a command and the answer to it, folded."""
     told = fenced(clipped_lines("\n".join(lines), ANSWER_MOST)).replace("<!--", "<!-\u200b-")
     title = f"<summary>{code_span(str(asked))}</summary>"
     return f"<!-- muster-answer -->\n<details>{title}\n\n{told}\n\n</details>\n<!-- /muster-answer -->"
@@ -297,9 +308,11 @@ REPLAN_S: Final = 300.0
 LOOKED_AT_S: Final = 24 * 3600.0
 """Nobody looks at a request that has not changed for this long: a changed world does not have it planned again."""
 _UNOBSERVED: Final = (
-    "Its author may not write in this repository: declarations are compared, without a look at the cluster. Somebody "
-    "who may write has it planned in the cluster by a comment: /muster plan"
+    "Its author may not write here; somebody who may has it planned by a comment: /muster plan. Until then "
+    "declarations are compared, without a look at the cluster"
 )
+_WAIT_FOR_APPROVAL: Final = frozenset({ReviewOutcome.APPLIES, ReviewOutcome.HELD, ReviewOutcome.UNOBSERVED})
+"""Outcomes before which a missing approval goes."""
 _AFTER_MERGE: Final = {
     "Applied": ReviewOutcome.IN_FORCE,
     "Refused": ReviewOutcome.REFUSED,
@@ -337,14 +350,15 @@ def planned_review(
     if plan is None:
         return replace(review, outcome=ReviewOutcome.INVALID, problems=problems)
     held = ReviewOutcome.HELD if plan.held or suspended else ReviewOutcome.APPLIES
-    outcome = ReviewOutcome.REFUSED if plan.refusals else held
+    found = held if observed else ReviewOutcome.UNOBSERVED
+    outcome = ReviewOutcome.REFUSED if plan.refusals else found
     return replace(review, outcome=outcome, sentence="" if observed else _UNOBSERVED, plan=plan)
 
 
 def approved_review(review: Review, verdict: ApprovalVerdict) -> Review:
     """Returns the review of a plan with what those have to say of it who have to agree."""
     outcome = review.outcome
-    if verdict.holds_back and outcome in (ReviewOutcome.APPLIES, ReviewOutcome.HELD):
+    if verdict.holds_back and outcome in _WAIT_FOR_APPROVAL:
         outcome = ReviewOutcome.STALE if verdict.state is ApprovalState.STALE else ReviewOutcome.UNAPPROVED
     words = " ".join(f"{it.rstrip('.')}." for it in (verdict.sentence, review.sentence) if it)
     return replace(review, outcome=outcome, sentence=words, approvals=len(verdict.by))

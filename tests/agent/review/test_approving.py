@@ -237,6 +237,16 @@ def test_a_stale_merge_is_approved_again_by_a_command() -> None:
     assert again == extent_of(place.state.plan)
 
 
+def test_questions_are_answered_while_a_merge_waits() -> None:
+    place = place_with(asking(), changed())
+    waits(place)
+    place.forge.comment(7, "eve", "/muster why nobody\n/muster aprove")
+    place.reviewer.look()
+    assert "no workload 'nobody'" in place.forge.text(7)
+    assert "not done: there is no such command" in place.forge.text(7)
+    assert place.forge.answers[-1][1] is False
+
+
 def test_a_commit_without_a_request_is_told_of() -> None:
     place = ReviewPlace(asking())
     place.state = replace(place.state, attempted=f"main@sha1:{MERGED}", outcome="Unapproved", message="waits")

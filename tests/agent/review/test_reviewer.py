@@ -69,7 +69,7 @@ def test_a_thousand_pushes_are_one_comment_and_only_the_last_is_planned() -> Non
         pytest.param(
             files(pool(), team(), queue(), doc("FleetPolicy", "p", freezeWindows=[
                 {"name": "always", "schedule": "* * * * *", "duration": "1h", "blocks": ["Sync"]}])),
-            files(pool(), pool("more"), team(), queue()), Verdict.PENDING, "freeze window", id="a window holds it"),
+            files(pool(), pool("more"), team(), queue()), Verdict.PENDING, "is held back", id="a window holds it"),
     ],
 )  # fmt: skip
 def test_what_is_said_first(before: dict[str, str], after: dict[str, str] | None, verdict: Verdict, words: str) -> None:
@@ -79,6 +79,22 @@ def test_what_is_said_first(before: dict[str, str], after: dict[str, str] | None
     assert words in place.forge.text(7).splitlines()[4]
     assert place.verdict()[0] is verdict
     assert words in place.verdict()[1]
+
+
+def test_a_status_names_the_rail_that_refuses() -> None:
+    place = ReviewPlace(fixed(1))
+    place.proposes(fixed(9))
+    place.reviewer.look()
+    assert place.verdict()[1].startswith("would be refused by the guard rails: it adds 8 machines, guardRails.")
+
+
+def test_a_status_names_the_window_that_holds_a_request_back() -> None:
+    window = {"name": "fair", "schedule": "* * * * *", "duration": "1h", "blocks": ["Sync"]}
+    place = ReviewPlace(files(pool(), team(), queue(), doc("FleetPolicy", "p", freezeWindows=[window])))
+    place.proposes(two_pools())
+    place.reviewer.look()
+    words = "is held back for now: freeze window fair is open, with no end in sight"
+    assert place.verdict() == (Verdict.PENDING, words)
 
 
 def test_problems_stand_at_their_lines() -> None:
@@ -91,10 +107,10 @@ def test_problems_stand_at_their_lines() -> None:
 
 def test_a_warning_of_before_stands_behind_what_makes_a_change_invalid() -> None:
     old = Problem("a.yaml", 1, 1, "", "too much", Code.QUOTA_BEYOND_LIMITS, severity="warning")
-    new = Problem("z.yaml", 2, 1, "", "no such kind", Code.UNKNOWN_KIND)
+    new = Problem("z.yaml", 2, 1, "kind", "no such kind", Code.UNKNOWN_KIND, hint="did you mean 'Team'?")
     status = commit_status(Review("prod", HEAD, BASE, ReviewOutcome.INVALID, problems=(old, new)), "")
     assert [(it.path, it.message) for it in status.annotations] == [
-        ("z.yaml", "no such kind"),
+        ("z.yaml", "kind: no such kind (did you mean 'Team'?)"),
         ("a.yaml", "warning: too much"),
     ]
 
@@ -104,12 +120,17 @@ def test_a_stranger_learns_nothing_of_the_cluster_until_somebody_who_may_asks() 
     place.proposes(fixed(2), author="mallory")
     place.reviewer.look()
     assert "without a look at the cluster" in place.forge.text(7)
+    assert place.verdict()[0] is Verdict.PENDING, "nobody knows what it would do there"
+    assert "waits to be planned in the cluster" in place.verdict()[1]
+    assert "/muster plan" in place.verdict()[1], "what is to be done is not cut off"
+    assert "would come into force" not in place.forge.text(7)
     place.forge.comment(7, "mallory", "/muster plan")
     place.reviewer.look()
     assert "without a look at the cluster" in place.forge.text(7)
     place.forge.comment(7, "ada", "Fine.\n/muster plan")
     place.reviewer.look()
     assert "without a look at the cluster" not in place.forge.text(7)
+    assert place.verdict()[0] is Verdict.SUCCESS
     place.restarted().look()
     assert [accepted for _, accepted in place.forge.answers] == [False, True], "each is answered once"
     assert "without a look at the cluster" not in place.forge.text(7)
@@ -165,13 +186,52 @@ def test_what_was_found_in_idle_time_is_answered_as_well_as_on_the_command_line(
     assert "no ledger" in place.forge.text(7)
 
 
-@pytest.mark.parametrize("text", ["/muster apply", "/muster plan now", "/muster"])
-def test_a_command_that_there_is_not_gets_a_thumb_down(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("/muster apply", "there is no such command; there are /muster plan, "),
+        ("/muster plan now", "it is written /muster plan"),
+        ("/muster", "there is no such command"),
+        ("/muster approve", "its head was not told of here"),
+    ],
+)
+def test_a_command_that_is_not_done_gets_a_thumb_down_and_a_reason(text: str, why: str) -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.comment(7, "mallory", text)
+    place.reviewer.look()
+    assert "not done" not in place.forge.text(7), "who may not write has nothing written"
     place = ReviewPlace()
     place.proposes(two_pools())
     place.forge.comment(7, "ada", text)
     place.reviewer.look()
-    assert [accepted for _, accepted in place.forge.answers] == ([False] if text != "/muster" else [])
+    assert [accepted for _, accepted in place.forge.answers] == [False]
+    assert f"not done: {why}" in place.forge.text(7)
+    assert f"<code>{text}</code>" in place.forge.text(7) or f"`{text}`" in place.forge.text(7)
+
+
+def test_an_edited_approval_is_told_to_be_none() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.forge.comment(7, "ada", "/muster approve")
+    place.forge.said[7] = [replace(it, updated_at_s=100.0) for it in place.forge.said[7]]
+    place.reviewer.look()
+    assert [accepted for _, accepted in place.forge.answers] == [False]
+    assert "not done: a comment that was edited approves nothing" in place.forge.text(7)
+
+
+def test_of_several_commands_each_is_done_or_told_not_to_be() -> None:
+    place = ReviewPlace(fixed(1))
+    place.proposes(fixed(2), author="mallory")
+    place.reviewer.look()
+    place.forge.comment(7, "ada", "/muster why a\n/muster plan\n/muster aprove")
+    place.reviewer.look()
+    assert [accepted for _, accepted in place.forge.answers] == [False]
+    text = place.forge.text(7)
+    assert "without a look at the cluster" not in text
+    assert "no workload 'a'" in text
+    assert "not done: there is no such command" in text
 
 
 def test_a_changed_world_is_planned_again_now_and_then_while_somebody_looks() -> None:
@@ -241,7 +301,7 @@ def test_while_the_cluster_is_suspended_nothing_would_come_into_force() -> None:
     place.reviewer.look()
     place.state = replace(place.state, suspended=True, suspend_reason="an audit")
     place.reviewer.look()
-    words = "is held back by a freeze window or a suspended cluster"
+    words = "is held back for now"
     assert place.verdict() == (Verdict.PENDING, f"{words}: No revision comes into force for now: an audit")
     assert "nodepool/more" in place.forge.text(7)
 
@@ -263,9 +323,9 @@ def test_a_stranger_does_not_learn_why_a_cluster_is_suspended() -> None:
     place.proposes(two_pools(), author="stranger")
     place.reviewer.look()
     assert "an audit" not in place.forge.text(7)
-    assert place.verdict()[0] is Verdict.SUCCESS
+    assert place.verdict()[0] is Verdict.PENDING
     place.reviewer.look()
-    assert place.counted == ["Applies"], "it is planned once"
+    assert place.counted == ["Unobserved"], "it is planned once"
 
 
 def test_a_merge_that_waits_for_resume_and_was_never_told_of_is_left_alone() -> None:

@@ -127,9 +127,32 @@ def test_what_fits_is_not_cut_and_says_what_the_text_says() -> None:
     assert "left out" not in shown
     assert "<details>" not in shown
     signed = [line for line in text.split("\n") if line[:1] in {"+", "-", "~", "!", "?"}]
-    assert [line for line in shown.split("\n") if line in signed] == signed
+    assert sorted(line for line in shown.split("\n") if line in signed) == sorted(signed)
     assert "**Refused by the guard rails" in shown
     assert shown.count("- innocent\n") == 3
+
+
+def test_a_reviewer_reads_first_what_it_does_to_others() -> None:
+    shown = to_markdown(plan("innocent", 3))
+    titles = re.findall(r"^\*\*([A-Z][A-Za-z -]+) \(\d+\)\*\*$", shown, re.MULTILINE)
+    assert titles == ["Gangs", "Quotas", "Without this change as well", "Warnings", "Declarations", "Machines"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "lost_usd", "told"),
+    [
+        ([True], [1.5], ["1 gang is stopped, with the loss of work worth 1.50 USD."]),
+        ([True, True, False], [0.0, 0.0, 0.0], ["2 gangs are stopped.", "The start of 1 waiting gang changes."]),
+        ([False, False], [0.0, 0.0], ["The start of 2 waiting gangs changes."]),
+        ([], [], []),
+    ],
+)
+def test_what_happens_to_gangs_is_counted_on_top(stopped: list[bool], lost_usd: list[float], told: list[str]) -> None:
+    gangs = [GangImpact("g", "q", 8, "r", stopped=it, lost_usd=usd) for it, usd in zip(stopped, lost_usd, strict=True)]
+    it = replace(plan("innocent"), gangs=tuple(gangs))
+    assert [line for line in document(it).totals if "gang" in line] == told
+    for line in told:
+        assert f"- {line}\n" in to_markdown(it)
 
 
 def test_a_long_section_folds_as_a_whole() -> None:
