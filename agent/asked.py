@@ -60,7 +60,17 @@ class AskedObject(msgspec.Struct, frozen=True):
     @property
     def operated(self) -> Operated:
         """Returns what its specification asks for."""
-        return Operated(self.spec.suspend, plain(self.spec.suspend_reason)[:REASON_MOST] if self.spec.suspend else "")
+        return Operated(self.spec.suspend, told_reason(self.spec.suspend_reason) if self.spec.suspend else "")
+
+
+def told_reason(reason: str) -> str:
+    """Returns a reason to suspend as the agent tells it."""
+    return plain(reason)[:REASON_MOST]
+
+
+def suspended_words(reason: str) -> str:
+    """Returns how the condition `Suspended` of a suspension by hand begins; who asked for it waits for these words."""
+    return f"no revision comes into force{f': {reason}' if reason else ''};"
 
 
 _decoder = msgspec.json.Decoder(AskedObject)

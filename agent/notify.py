@@ -47,7 +47,7 @@ class Notifier(Watcher):
     commit_link: str = ""
     """Address of a commit's page, with `{commit}` where its id stands; empty: news has no link."""
     _fleet: Fleet = field(default_factory=Fleet)
-    _told: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    _told: dict[tuple[str, str, str, str], float] = field(default_factory=dict)
     _alarmed: dict[tuple[str, str], None] = field(default_factory=dict)
     """Sink and subject of incidents that are open, oldest first."""
     _now_s: float = 0.0
@@ -119,7 +119,7 @@ class Notifier(Watcher):
         return self.commit_link.replace("{commit}", commit) if commit.isalnum() else ""
 
     def _tell(self, news: News, now_s: float) -> None:
-        key = (news.about, news.reason, news.message)
+        key = (news.about, news.reason, news.message, news.revision)
         self._told = {told: at for told, at in self._told.items() if now_s - at < QUIET_S}
         if key in self._told:
             return

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
+from agent.asked import suspended_words
 from agent.failures import Failures, SetAside
 from agent.refused_writes import RefusedWrite
 from agent.sync import SyncState
@@ -322,9 +323,8 @@ def _suspended(state: SyncState) -> list[Finding]:
         told = f"no revision comes into force: {state.message}"
         return [Finding("Suspended", True, "SuspendedInGit", told)] if state.outcome == "Suspended" else []
     waits = f", {state.observed} waits" if state.observed and state.observed != state.applied else ""
-    why = f": {state.suspend_reason}" if state.suspend_reason else ""
     stays = f"{state.applied} stays in force and is carried out" if state.applied else "nothing is in force yet"
-    return [Finding("Suspended", True, "Suspended", f"no revision comes into force{why}; {stays}{waits}")]
+    return [Finding("Suspended", True, "Suspended", f"{suspended_words(state.suspend_reason)} {stays}{waits}")]
 
 
 def _converging(state: SyncState, *, stalled: bool) -> list[Finding]:

@@ -161,6 +161,7 @@ def replay(
         str, typer.Option("--executor", help="An existing cluster instead: dask://HOST:PORT (needs muster[dask]).")
     ] = "",
     region: Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")] = "",
+    cluster: FleetCluster = "",
     output: Annotated[ReplayFormat, typer.Option("--output", "-o", help="Output format.")] = ReplayFormat.TABLE,
 ) -> None:
     """What a change of the fleet does to waits: the same work under both fleets, in virtual time."""
@@ -174,7 +175,7 @@ def replay(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--window") from None
     request = ReplayRequest(
-        repository, base, head, path, work, queue, window_s, look, region, scenarios, jobs, executor
+        repository, base, head, path, work, queue, window_s, look, region, scenarios, jobs, executor, cluster
     )
     raise typer.Exit(run_replay(request, output.value))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from agent.asked import Operated, ask_of, decode_operated, request
+from agent.asked import REASON_MOST, Operated, ask_of, decode_operated, request, suspended_words, told_reason
 from agent.cli import exits
 from agent.cli.tables import TextTable, render, table_width
 from model.plain_text import plain
@@ -168,7 +168,10 @@ def suspend(place: SyncPlace, reason: str) -> int:
 
     def answer(sync: SyncHandle) -> int:
         ask_of(sync.transport, sync.name, Operated(suspended=True, reason=reason))
-        view = sync.until(lambda it: _holds(it, "Suspended"), "the agent has heard it; it is written, and will hold")
+        begins = suspended_words(told_reason(reason[:REASON_MOST]))
+        view = sync.until(
+            lambda it: _by_hand(it).startswith(begins), "the agent has heard it; it is written, and will hold"
+        )
         _say(view, "Suspended")
         return exits.OK
 
@@ -180,7 +183,7 @@ def resume(place: SyncPlace) -> int:
 
     def answer(sync: SyncHandle) -> int:
         ask_of(sync.transport, sync.name, Operated(suspended=False))
-        sync.until(lambda it: not _holds(it, "Suspended"), "the agent has heard it")
+        sync.until(lambda it: not _by_hand(it), "the agent has heard it")
         return _reconciled(sync)
 
     return answered(place, answer)
@@ -222,9 +225,10 @@ def _plans(view: SyncView) -> bool:
     return found is not None and found.reason == "Planning"
 
 
-def _holds(view: SyncView, kind: str) -> bool:
-    found = view.finding(kind)
-    return found is not None and found.status == "True"
+def _by_hand(view: SyncView) -> str:
+    """What the agent says of its suspension by hand; empty where it says none, though the repository may suspend it."""
+    found = view.finding("Suspended")
+    return found.message if found and (found.status, found.reason) == ("True", "Suspended") else ""
 
 
 def _say(view: SyncView, kind: str) -> None:

@@ -3,13 +3,13 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.cli import exits
-from agent.cli.validate import listing_for, read_folder, region_for
+from agent.cli.validate import WrongCluster, cluster_meant, listing_for, read_folder, region_for, shown_folder
 from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.plan import Plan, declared_plan, make_plan
@@ -52,10 +52,6 @@ class PlanRequest:
 
 class NothingInForce(Exception):
     """No base revision was given and the cluster names none."""
-
-
-class WrongCluster(Exception):
-    """Muster is installed where it should not be, or is not where it should be."""
 
 
 def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> int:
@@ -137,10 +133,14 @@ class _Sides:
 
 def _plans(request: PlanRequest) -> Mapping[str, Plan]:
     """Returns cluster -> its plan; with an empty name where one cluster was meant, or none is declared."""
+    request = _whole(request)
     sides = _sides(request)
     clusters = clusters_in(sides.head)
     if request.cluster and not clusters.any:
         raise WrongCluster(f"no file cluster.yaml of {sides.head_name} holds a Cluster: plan without --cluster")
+    if request.cluster and sides.report and request.cluster != sides.report.name:
+        words = f"the cluster that is asked is {sides.report.name}: {request.cluster} cannot be planned in its world"
+        raise WrongCluster(words)
     asked = request.cluster or (sides.report.name if sides.report and clusters.any else "")
     if asked or len(clusters.names) < 2 or clusters.unnamed:
         return {"": _plan(request, sides, asked)}
@@ -149,6 +149,12 @@ def _plans(request: PlanRequest) -> Mapping[str, Plan]:
         for name in clusters.names
         if cluster_digest(sides.head, name) != cluster_digest(sides.base, name)
     }
+
+
+def _whole(request: PlanRequest) -> PlanRequest:
+    """The request, of the whole repository where its folder is that of a Cluster: what that shares stands elsewhere."""
+    found = cluster_meant(request.repository / request.path, request.cluster)
+    return replace(request, repository=found.root, path="", cluster=found.name) if found else request
 
 
 def _sides(request: PlanRequest) -> _Sides:
@@ -206,8 +212,9 @@ def _head(request: PlanRequest, base: str) -> tuple[Mapping[str, bytes], str]:
         return _files(request, ""), "(working tree)"
     repository = _repository(request)
     if not base or not request.merge or repository.contains(base, request.head):
-        return repository.snapshot(request.head).files, request.head
-    return repository.merge_result(base, request.head).files, f"{request.head} merged into {base}"
+        return _files(request, request.head), request.head
+    merged = repository.merge_result(base, request.head).files
+    return _as_shown(request, merged), f"{request.head} merged into {base}"
 
 
 def _contains(request: PlanRequest, base: str) -> bool:
@@ -221,10 +228,15 @@ def _contains(request: PlanRequest, base: str) -> bool:
 
 
 def _files(request: PlanRequest, revision: str) -> Mapping[str, bytes]:
-    """The fleet's files at a revision; the working tree for an empty one."""
+    """The fleet's files at a revision; the working tree for an empty one. Either names them from where one stands."""
     if not revision:
         return read_folder(request.repository / request.path)
-    return _repository(request).snapshot(revision).files
+    return _as_shown(request, _repository(request).snapshot(revision).files)
+
+
+def _as_shown(request: PlanRequest, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    shown = "" if _repository(request).bare else shown_folder(request.repository / request.path)
+    return {shown + name: content for name, content in files.items()}
 
 
 def _repository(request: PlanRequest) -> "LocalRepository":

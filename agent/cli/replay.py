@@ -12,7 +12,7 @@ from agent.cli import exits
 from agent.cli.look import catalog_of
 from agent.cli.replay_executors import UnusableExecutor, executor_of
 from agent.cli.replay_grid import read_grid
-from agent.cli.validate import read_folder, region_for
+from agent.cli.validate import WrongCluster, cluster_meant, read_folder, region_for
 from fleet.replay.charts import to_html
 from fleet.replay.outcome import ReplayOutcome
 from fleet.replay.render import to_json, to_markdown, to_table
@@ -21,7 +21,7 @@ from fleet.replay.variants import Grid, UnknownVariant, Variant
 from fleet.replay.virtual_agent import NeverAtRest
 from fleet.replay.virtual_run import ReplayWindow, at_home, replay, unqueued
 from model.fleet import Fleet
-from model.loader import InvalidFleet, load
+from model.loader import ClusterFiles, InvalidFleet, clusters_in, load
 from model.report import text as problem_text
 from providers.traces import ReadTrace, TraceError, read_trace
 
@@ -55,6 +55,8 @@ class ReplayRequest:
     """Processes; 0 = as many as there are processors."""
     executor: str
     """Where cases are played (`executor_of`); empty = in processes of this machine."""
+    cluster: str = ""
+    """The Cluster of the repository; empty = the only one, or that in whose folder the user stands."""
 
 
 class UnusableWork(Exception):
@@ -75,7 +77,7 @@ class ReplayCase:
     """Of several that the files declare."""
 
 
-UNUSABLE = (UnusableWork, UnusableExecutor, UnknownVariant, NeverAtRest)
+UNUSABLE = (UnusableWork, UnusableExecutor, UnknownVariant, NeverAtRest, WrongCluster)
 
 
 def run_replay(request: ReplayRequest, output: str) -> int:
@@ -97,15 +99,20 @@ def run_replay(request: ReplayRequest, output: str) -> int:
 
 def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
     executor = executor_of(request.executor, request.jobs)
+    request = _whole(request)
     fleets = _fleets(request)
+    if request.cluster and not any(clusters_in(files).any for files in fleets.values()):
+        raise UnusableWork(f"no file cluster.yaml there holds a Cluster, so there is none named {request.cluster!r}")
     grid = read_grid(request.scenarios) if request.scenarios else Grid()
     read = read_trace(request.trace)
     for note in read.notes:
         exits.complain(note)
     cases = [
-        ReplayCase(" / ".join(filter(None, (name, variant.name))), files, work, window, region, variant)
+        ReplayCase(
+            " / ".join(filter(None, (name, variant.name))), files, work, window, region, variant, request.cluster
+        )
         for name, files in fleets.items()
-        for region in (region_for(request.region, files),)
+        for region in (region_for(request.region, _own(files, request.cluster)),)
         for work, window in (_work(request, read, fleets, files),)
         for variant in grid.variants()
     ]
@@ -128,7 +135,7 @@ def _work(
 ) -> tuple[Sequence[SubmittedGang], ReplayWindow]:
     """The work as it arrives at one of the fleets, and the window, which is the same for all of them."""
     asked = [replace(it, queue=request.queue) if request.queue else it for it in read.work]
-    loaded = [load(each) for each in fleets.values()]
+    loaded = [load(each, cluster=request.cluster) for each in fleets.values()]
     nowhere = set.intersection(*(set(unqueued(it, _homely(it, asked))) for it in loaded))
     if nowhere:
         told = ", ".join(sorted(nowhere)[:5])
@@ -137,7 +144,7 @@ def _work(
     whole_s = max(it.submitted_s + it.run_s for it in asked) - begin_s + _GRACE_S
     lasts_s = whole_s if request.window_s is None else request.window_s
     window = ReplayWindow(begin_s, begin_s + lasts_s, request.look_s)
-    arriving = _homely(load(files), [it for it in asked if it.submitted_s < window.until_s])
+    arriving = _homely(load(files, cluster=request.cluster), [it for it in asked if it.submitted_s < window.until_s])
     if len({it.uid for it in arriving}) < len(arriving):
         raise UnusableWork("work of one name comes from a namespace and from a queue of it; name all namespaces")
     return arriving, window
@@ -149,6 +156,19 @@ _GRACE_S = 3600.0
 
 def _homely(fleet: Fleet, work: Sequence[SubmittedGang]) -> list[SubmittedGang]:
     return list(map(partial(at_home, fleet), work))
+
+
+def _whole(request: ReplayRequest) -> ReplayRequest:
+    """The request, of the whole repository where its folder is that of a Cluster: what that shares stands elsewhere."""
+    found = cluster_meant(request.repository / request.path, request.cluster)
+    return replace(request, repository=found.root, path="", cluster=found.name) if found else request
+
+
+def _own(files: Mapping[str, bytes], cluster: str) -> Mapping[str, bytes]:
+    """The files of one cluster, where there are several; all of them else."""
+    clusters = clusters_in(files)
+    made = clusters.files_of(cluster) if clusters.any else ()
+    return {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
 
 
 def _fleets(request: ReplayRequest) -> dict[str, Mapping[str, bytes]]:

@@ -1,7 +1,8 @@
 """Reads the scenarios of a replay: axes of variants, of which every combination is played."""
 
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -11,6 +12,9 @@ from fleet.replay.variants import Grid, PriceFactor, QuotaFactor, Variant
 from fleet.replay.virtual_world import Shortage
 from model.kinds.base import Duration
 from providers.traces import TraceError
+
+MOST_COMBINATIONS: Final = 10_000
+"""Each of them is a replay of its own, of seconds at least."""
 
 
 class _Part(BaseModel):
@@ -77,4 +81,10 @@ def read_grid(path: Path) -> Grid:
     except ValidationError as error:
         lines = [f"{path}: {'.'.join(map(str, it['loc'])) or 'document'}: {it['msg']}" for it in error.errors()]
         raise TraceError("\n".join(lines)) from error
-    return Grid(tuple(tuple(it.variant() for it in variants) for variants in axes.values()))
+    for axis, variants in axes.items():
+        if twice := [name for name, times in Counter(it.name for it in variants).items() if times > 1]:
+            raise TraceError(f"{path}: {axis}: two variants are named {twice[0]!r}, and results go by these names")
+    grid = Grid(tuple(tuple(it.variant() for it in variants) for variants in axes.values()))
+    if grid.count > MOST_COMBINATIONS:
+        raise TraceError(f"{path}: {grid.count:,} combinations of its axes, of at most {MOST_COMBINATIONS:,}")
+    return grid

@@ -112,7 +112,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
     """
     from providers.git.errors import EntryNotRead, SourceError
 
-    shown = _shown(path.parent if path.is_file() else path)
+    shown = shown_folder(path.parent if path.is_file() else path)
     if path.is_file():
         return {shown + path.name: path.read_bytes()}
     if not path.exists():
@@ -131,25 +131,54 @@ def read_folder(path: Path) -> dict[str, bytes]:
 def _of_folder(folder: Path) -> dict[str, bytes]:
     from providers.git.disk import read_directory
 
-    shown = _shown(folder)
+    shown = shown_folder(folder)
     return {shown + name: content for name, content in read_directory(folder).files.items()}
 
 
 def _of_cluster(folder: Path) -> dict[str, bytes]:
     """The files of the Cluster that stands in a folder of a repository; empty where none does that could be read."""
+    found = cluster_at(folder)
+    return dict(found.files) if found else {}
+
+
+class PlacedCluster(NamedTuple):
+    """A Cluster of a repository on this machine, which stands in a folder that somebody names."""
+
+    root: Path
+    name: str
+    files: Mapping[str, bytes]
+    """All that it is made of, wherever it stands in the repository."""
+
+
+class WrongCluster(Exception):
+    """Another cluster is meant than the one that is there; or Muster is installed where it should not be, or is not."""
+
+
+def cluster_meant(folder: Path, cluster: str) -> PlacedCluster | None:
+    """The Cluster in whose folder somebody stands. Errors: OSError; `WrongCluster` where another one is named."""
+    found = cluster_at(folder)
+    if found is not None and cluster not in ("", found.name):
+        raise WrongCluster(f"{folder} is the folder of cluster {found.name}, and {cluster} is asked for")
+    return found
+
+
+def cluster_at(folder: Path) -> PlacedCluster | None:
+    """The Cluster that stands in a folder of a repository; None where none does that could be read. Errors: OSError."""
     inside = folder.resolve()
     root = next((it for it in inside.parents if (it / ".git").exists()), None)
     if root is None or not any((inside / name).is_file() for name in CLUSTER_FILES):
-        return {}
-    files, place = _of_folder(root), _shown(root) + inside.relative_to(root).as_posix()
+        return None
+    files, place = _of_folder(root), shown_folder(root) + inside.relative_to(root).as_posix()
     clusters = clusters_in(files)
-    made = (clusters.files_of(name) for name in clusters.names)
-    found = next((it for it in made if isinstance(it, ClusterFiles) and it.file.rpartition("/")[0] == place), None)
-    return {name: files[name] for name in found.every} if found else {}
+    for name in clusters.names:
+        made = clusters.files_of(name)
+        if isinstance(made, ClusterFiles) and made.file.rpartition("/")[0] == place:
+            return PlacedCluster(root, name, {file: files[file] for file in made.every})
+    return None
 
 
-def _shown(folder: Path) -> str:
-    """How files of the folder begin in messages: from where the user stands, as editors and forges expect."""
+def shown_folder(folder: Path) -> str:
+    """Returns how files of the folder begin in messages: from where the user stands, as editors and forges expect."""
     try:
         relative = folder.resolve().relative_to(Path.cwd())
     except ValueError:

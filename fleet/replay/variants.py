@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
 
 from fleet.catalog import InstanceOffer
-from fleet.replay.virtual_world import Shortage
+from fleet.replay.virtual_world import Selection, Shortage, selects
 from fleet.snapshot import Catalog
 from model.fleet import Fleet
 from model.index import Index
@@ -25,11 +26,14 @@ class PriceFactor:
     zone: str = ""
     capacity_type: str = ""
 
+    @property
+    def selection(self) -> Selection:
+        """Returns which offers it is about."""
+        return self.instance_type, self.zone, self.capacity_type
+
     def means(self, offer: InstanceOffer) -> bool:
         """Returns whether it is about an offer."""
-        asked = (self.instance_type, self.zone, self.capacity_type)
-        has = (offer.instance_type.name, offer.zone, offer.capacity_type)
-        return all(not one or one == other for one, other in zip(asked, has, strict=True))
+        return selects(self.selection, (offer.instance_type.name, offer.zone, offer.capacity_type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,15 @@ class Variant:
         return [replace(it, from_s=it.from_s + begin_s, until_s=it.until_s + begin_s) for it in self.shortages]
 
     def priced(self, catalog: Catalog) -> Catalog:
-        """Returns the catalogue at its prices. Raises `UnknownVariant` for a price of what is not on sale."""
-        for each in self.prices:
-            if not any(map(each.means, catalog.offers)):
-                raise UnknownVariant(f"{self.name}: no offer is on sale that its price is about: {each}")
+        """Returns the catalogue at its prices. Raises `UnknownVariant` where nothing is on sale that it means."""
+        self._check_sold("price", (it.selection for it in self.prices), catalog)
+        self._check_sold("shortage", (it.selection for it in self.shortages), catalog)
         return replace(catalog, offers=tuple(self._offer(it) for it in catalog.offers)) if self.prices else catalog
+
+    def _check_sold(self, what: str, selections: Iterable[Selection], catalog: Catalog) -> None:
+        for asked in selections:
+            if not _on_sale(asked, catalog):
+                raise UnknownVariant(f"{self.name}: its {what} is of {' '.join(filter(None, asked))}: not on sale")
 
     def _offer(self, offer: InstanceOffer) -> InstanceOffer:
         factor = 1.0
@@ -84,6 +92,10 @@ class Variant:
         return replace(fleet, teams=teams, index=Index()) if self.quotas else fleet
 
 
+def _on_sale(asked: Selection, catalog: Catalog) -> bool:
+    return any(selects(asked, (it.instance_type.name, it.zone, it.capacity_type)) for it in catalog.offers)
+
+
 def _scaled(team: Team, factor: float) -> Team:
     limits = ("guaranteed", "borrowing_limit", "lending_limit")
     quotas = {}
@@ -99,6 +111,11 @@ class Grid:
     """A `Grid` has axes of variants; every combination of one of each axis is played."""
 
     axes: Sequence[Sequence[Variant]] = field(default_factory=tuple)
+
+    @property
+    def count(self) -> int:
+        """Returns how many combinations there are."""
+        return prod(map(len, self.axes))
 
     def variants(self) -> list[Variant]:
         """Returns the combinations, in order; a single one that changes nothing where there are no axes."""

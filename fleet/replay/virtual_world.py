@@ -20,6 +20,13 @@ from model.fleet import Fleet
 _LEAVING: Final = frozenset({GangState.PENDING, GangState.RESERVED, GangState.EVICTING})
 FORGOTTEN_AFTER_S: Final = 3600.0
 """How long the cloud lists a machine that has ended (EC2: about an hour)."""
+Selection = tuple[str, str, str]
+"""Instance type, zone and capacity type; empty = any."""
+
+
+def selects(asked: Selection, has: Selection) -> bool:
+    """Returns whether all that is asked for is had."""
+    return all(not one or one == other for one, other in zip(asked, has, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +39,15 @@ class Shortage:
     zone: str = ""
     capacity_type: str = ""
 
+    @property
+    def selection(self) -> Selection:
+        """Returns which capacity pools it is about."""
+        return self.instance_type, self.zone, self.capacity_type
+
     def hits(self, pool: CapacityPool, now_s: float) -> bool:
         """Returns whether a launch into a capacity pool brings nothing now."""
-        said = (
-            (self.instance_type, pool.instance_type),
-            (self.zone, pool.zone),
-            (self.capacity_type, pool.capacity_type),
-        )
-        return self.from_s <= now_s < self.until_s and all(not asked or asked == has for asked, has in said)
+        has = (pool.instance_type, pool.zone, pool.capacity_type)
+        return self.from_s <= now_s < self.until_s and selects(self.selection, has)
 
 
 @dataclass(slots=True)

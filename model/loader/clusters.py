@@ -83,7 +83,7 @@ class Clusters:
             hint = did_you_mean(name, self.names) or "the agent of a cluster has the name in `cluster` of its settings"
         else:
             words = f"the repository holds several clusters: {listing(self.names)}"
-            hint = "name one of them with --cluster, or give its own folder"
+            hint = "give the folder of one of them, or its name with --cluster where the command takes that"
         return (first.problem(("metadata", "name"), words, Code.DANGLING_REFERENCE, hint=hint), *self.unnamed)
 
     def unread(self) -> Iterator[Problem]:

@@ -24,6 +24,11 @@ class LocalRepository:
     limits: FileLimits
     repo: Any
 
+    @property
+    def bare(self) -> bool:
+        """Whether it has no work tree."""
+        return bool(self.repo.is_bare)
+
     def resolve(self, revision: str = "HEAD") -> str:
         """The oid of a commit (`HEAD~1`, a branch, a tag, a short oid). Errors: RevisionNotFound."""
         try:

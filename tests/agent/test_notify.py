@@ -198,6 +198,23 @@ def test_the_same_news_is_told_once_within_five_minutes(receiver: Receiver) -> N
     assert desk.told == ["s"]
 
 
+def test_the_same_words_of_another_revision_are_news(receiver: Receiver) -> None:
+    """The second revision is done in the words of the first; a mistake that is pushed again opens an incident again."""
+    desk = Desk(sink("s", severity="Info"), sink("p", type="PagerDuty", secretEnv="KEY"), URL=receiver.url, KEY="key")
+    desk._begin()
+    for revision, reason, kind in (
+        ("1", "Done", "Normal"),
+        ("2", "Invalid", "Warning"),
+        ("3", "Done", "Normal"),
+        ("4", "Invalid", "Warning"),
+    ):
+        desk.sync.state = replace(desk.sync.state, attempted=revision)
+        desk.notifier.hear(Announce(ABOUT, reason, "words", "Warning" if kind == "Warning" else "Normal"))
+    assert desk.told == ["s", "s", "p", "s", "p", "s", "p"]
+    events = [body["event_action"] for _, body in receiver.heard if "event_action" in body]
+    assert events == ["trigger", "resolve", "trigger"]
+
+
 def test_budgets_are_told_to_the_team_and_paged_from_the_second_level_on(receiver: Receiver) -> None:
     desk = Desk(
         sink("mine", severity="Info", teams=["t"]),

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from agent.cli import exits
+from agent.cli.run import install_crds
 from agent.sandbox.repository import git
+from providers.clock import VirtualClock
+from providers.kube.config import from_url
+from providers.kube.objects import SyncReport, sync_object, sync_status
+from providers.kube.objects.paths import FLEET_SYNCS
+from providers.kube.transport import KubeTransport
+from providers.sim.apiserver import ApiServer
+from providers.sim.store import Store
 from tests.agent.cli.test_commands import muster
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "clusters"
@@ -134,3 +142,73 @@ def test_a_plan_leaves_out_the_clusters_that_a_change_does_not_touch(clone: Path
     done = muster("plan", "--from", "HEAD", "--detailed-exitcode")
     assert (done.stdout, done.exit_code) == ("No file that a cluster reads is changed.\n", exits.OK)
     assert json.loads(muster("plan", "--from", "HEAD", "--output", "json").stdout) == {"clusters": {}}
+
+
+def test_a_plan_from_outside_the_repository_covers_what_it_covers_inside(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are told by where the user stands, and are the same files at the base and at the head."""
+    changed(clone / "clusters/frankfurt/quiet.yaml", "value: 5", "value: 6")
+    monkeypatch.chdir(clone.parent)
+    text = muster("plan", clone.name, "--from", "HEAD").stdout
+    assert "=== cluster frankfurt ===" in text
+    assert "virginia" not in text
+    git(clone, "commit", "--all", "--quiet", "--message", "Later")
+    text = muster("plan", clone.name, "--from", "HEAD~1", "--to", "HEAD").stdout
+    assert ("=== cluster frankfurt ===" in text, "virginia" in text) == (True, False)
+    changed(clone / "clusters/frankfurt/quiet.yaml", "value: 6", "value: six")
+    git(clone, "commit", "--all", "--quiet", "--message", "Wrong")
+    done = muster("plan", clone.name, "--from", "HEAD~1", "--to", "HEAD")
+    assert done.stdout.startswith("fleet/clusters/frankfurt/quiet.yaml:8:10: error: spec.value:")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("clusters/virginia",), (".", "--path", "clusters/virginia"), ("clusters/virginia", "--to", "HEAD~0")]
+)
+def test_plan_of_the_folder_of_a_cluster(clone: Path, arguments: tuple[str, ...]) -> None:
+    changed(clone / "base/pools.yaml", "[spot, on-demand]", "[on-demand]")
+    git(clone, "commit", "--all", "--quiet", "--message", "Later")
+    done = muster("plan", *arguments, "--from", "HEAD~1")
+    assert done.exit_code == exits.OK, done.stdout
+    assert "~   spec.capacityTypes:" in done.stdout
+    assert "# region: us-east-1" in done.stdout
+    done = muster("plan", *arguments, "--from", "HEAD~1", "--cluster", "frankfurt")
+    assert (done.exit_code, "is the folder of cluster virginia" in done.stderr) == (exits.ERROR, True)
+
+
+def test_a_cluster_is_not_planned_in_the_world_of_another(clone: Path, tmp_path: Path) -> None:
+    with ApiServer(Store(VirtualClock())) as server:
+        transport = KubeTransport(from_url(server.url))
+        install_crds(transport)
+        sync = sync_object("frankfurt", "https://git.example.com/x.git", "main", "")
+        transport.apply(FLEET_SYNCS, "frankfurt", sync, force=True)
+        status = sync_status(SyncReport("frankfurt", applied="HEAD"), 3.0)
+        transport.apply(FLEET_SYNCS, "frankfurt", status, "", "status", force=True)
+        asked = ("plan", "--world", "--kubeconfig", server.kubeconfig(tmp_path / "kubeconfig"))
+        assert "# region: eu-central-1" in muster(*asked).stdout
+        done = muster(*asked, "--cluster", "virginia")
+        assert (done.exit_code, done.stdout) == (exits.ERROR, "")
+        assert "the cluster that is asked is frankfurt: virginia cannot be planned in its world" in done.stderr
+
+
+WORK = "submit_s,queue,pods,gpus,run_s\n0,research,1,8,3600\n"
+
+
+def test_replay_of_one_cluster_at_two_revisions(clone: Path, tmp_path: Path) -> None:
+    """Frankfurt has no machines of eight GPUs, and so the work of Virginia waits there for ever."""
+    work = tmp_path / "work.csv"
+    work.write_text(WORK, encoding="utf-8")
+    changed(clone / "clusters/virginia/patches.yaml", "nodes: 16", "nodes: 0")
+
+    def started(*arguments: str) -> dict[str, int]:
+        done = muster("replay", "--trace", work, "--window", "1h", *arguments, "--output", "json")
+        assert done.exit_code == exits.OK, done.stderr
+        return {it["name"]: it["total"]["started"] for it in json.loads(done.stdout)["outcomes"]}
+
+    assert started("--from", "HEAD", "--cluster", "virginia") == {"HEAD": 1, "working tree": 0}
+    assert started("clusters/virginia", "--from", "HEAD") == {"HEAD": 1, "working tree": 0}
+    assert started("--to", "HEAD", "--cluster", "frankfurt") == {"HEAD": 0}
+    assert muster("replay", "--trace", work, "--to", "HEAD").exit_code == exits.INVALID, "of which of them?"
+    assert muster("replay", "--trace", work, "--cluster", "nowhere").exit_code == exits.INVALID
+    done = muster("replay", "base", "--trace", work, "--cluster", "virginia")
+    assert (done.exit_code, "so there is none named 'virginia'" in done.stderr) == (exits.ERROR, True)

@@ -15,7 +15,7 @@ from agent.cli.run import install_crds
 from agent.sandbox.repository import git
 from providers.clock import VirtualClock
 from providers.kube.config import from_url
-from providers.kube.objects import SyncAttempt, SyncReport, sync_object, sync_status
+from providers.kube.objects import Finding, SyncAttempt, SyncReport, sync_object, sync_status
 from providers.kube.objects.paths import FLEET_SYNCS
 from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
@@ -183,6 +183,33 @@ def test_without_an_agent_it_says_so_and_what_was_written_stays(bare: tuple[Kube
     done = muster("history", "--kubeconfig", kubeconfig)
     assert (done.exit_code, "a, b; name one with --cluster" in done.stderr) == (exits.ERROR, True)
     assert muster("history", "--cluster", "b", "--kubeconfig", kubeconfig).stdout == "nothing to show\n"
+
+
+def _suspended(transport: KubeTransport, reason: str, message: str) -> None:
+    transport.apply(FLEET_SYNCS, "a", sync_object("a", "https://git.example.com/x.git", "main", ""), force=True)
+    report = SyncReport("a", findings=(Finding("Suspended", True, reason, message),))
+    transport.apply(FLEET_SYNCS, "a", sync_status(report, 3.0), "", "status", force=True)
+
+
+def test_what_the_agent_says_of_an_earlier_reason_is_no_answer(bare: tuple[KubeTransport, Path]) -> None:
+    transport, kubeconfig = bare
+    _suspended(transport, "Suspended", "no revision comes into force: an audit; nothing is in force yet")
+    done = muster("suspend", "--reason", "an audit", "--timeout", 0, "--kubeconfig", kubeconfig)
+    assert (done.exit_code, "an audit" in done.stdout) == (exits.OK, True)
+    for reason in ("a holiday", "an", ""):
+        done = muster("suspend", "--reason", reason, "--timeout", 0, "--kubeconfig", kubeconfig)
+        assert (done.exit_code, done.stdout) == (exits.ERROR, "")
+        assert "the agent has heard it; it is written, and will hold" in done.stderr
+
+
+def test_a_suspension_by_the_repository_is_not_one_by_hand(bare: tuple[KubeTransport, Path]) -> None:
+    """Neither an answer to `suspend`, nor in the way of `resume`, which waits for the repository to be looked at."""
+    transport, kubeconfig = bare
+    _suspended(transport, "SuspendedInGit", "no revision comes into force; cluster virginia is suspended")
+    done = muster("suspend", "--timeout", 0, "--kubeconfig", kubeconfig)
+    assert (done.exit_code, done.stdout) == (exits.ERROR, "")
+    done = muster("resume", "--timeout", 0, "--kubeconfig", kubeconfig)
+    assert (done.exit_code, "the agent has looked at the repository" in done.stderr) == (exits.ERROR, True)
 
 
 def test_the_history_fits_the_terminal(bare: tuple[KubeTransport, Path], monkeypatch: pytest.MonkeyPatch) -> None:

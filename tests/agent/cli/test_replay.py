@@ -116,7 +116,16 @@ def test_what_is_wrong_is_said_and_nothing_is_played(
         ("a: [{name: x, prices: [{factor: 0}]}]", "a.0.prices.0.factor: Input should be greater than 0"),
         ("a: [", "not YAML"),
         ("a: [{name: x, quotas: [{team: nobody, factor: 2}]}]", "x: team nobody is not declared"),
-        ("a: [{name: x, prices: [{factor: 2, zone: moon-1a}]}]", "x: no offer is on sale"),
+        ("a: [{name: x, prices: [{factor: 2, zone: moon-1a}]}]", "x: its price is of moon-1a: not on sale"),
+        (
+            "a: [{name: x, shortages: [{after: 0s, lasts: 1h, instanceType: p9.huge, capacityType: spot}]}]",
+            "x: its shortage is of p9.huge spot: not on sale",
+        ),
+        ("a: [{name: x}, {name: y}, {name: x}]", "a: two variants are named 'x'"),
+        (
+            "".join(f"a{axis}: [{', '.join(f'{{name: x{each}}}' for each in range(10))}]\n" for axis in range(30)),
+            "1,000,000,000,000,000,000,000,000,000,000 combinations of its axes, of at most 10,000",
+        ),
     ],
 )
 def test_scenarios_that_mean_nothing_are_refused(few: Path, tmp_path: Path, grid: str, words: str) -> None:

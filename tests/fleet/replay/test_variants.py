@@ -44,8 +44,10 @@ def test_a_shortage_hits_what_it_names_while_it_lasts(shortage: Shortage, at_s: 
 
 
 def test_a_variant_of_what_is_not_there_is_an_error() -> None:
-    with pytest.raises(UnknownVariant, match=r"^v: no offer"):
+    with pytest.raises(UnknownVariant, match=r"^v: its price is of p9.huge: not on sale$"):
         Variant("v", prices=(PriceFactor(2.0, "p9.huge"),)).priced(catalog())
+    with pytest.raises(UnknownVariant, match=r"^v: its shortage is of moon-1a spot: not on sale$"):
+        Variant("v", shortages=(Shortage(0.0, 1.0, "", "moon-1a", "spot"),)).priced(catalog())
     with pytest.raises(UnknownVariant, match=r"^v: team nobody"):
         Variant("v", quotas=(QuotaFactor("nobody", 2.0),)).granted(fleet())
 
