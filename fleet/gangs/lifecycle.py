@@ -16,7 +16,7 @@ from fleet.gangs.idle_gpus import idle_gpus, idle_too_long
 from fleet.gangs.lost_machines import at_risk, awaits_recut, lost_claim, lost_node
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
-from fleet.gangs.taken_places import kept, may_be_taken, reclaimed
+from fleet.gangs.taken_places import kept, lacks_pods, reclaimed
 from fleet.gangs.transitions import FOR_GOOD, called_off, evicted, released, retired, spent
 from fleet.placement.device_allocator import tainted_devices
 from fleet.placement.inventory import usable
@@ -327,7 +327,7 @@ def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
     if told := idle or verdict(case.fleet, case.gang) or _outdated(case):
         return told
     late = not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job)
-    if late or not (case.may_have_lost(case.gang) or may_be_taken(case.snapshot, case.gang, case.job)):
+    if late or not (case.may_have_lost(case.gang) or lacks_pods(case.snapshot, case.gang, case.job)):
         return late  # its places are there, and nobody else has come into them
     return must_go(case.fleet, case.snapshot, case.gang, case.job)
 

@@ -11,7 +11,7 @@ from statistics import median_high
 from typing import Final, NamedTuple
 
 from fleet.actions import claim_subject
-from fleet.gangs.taken_places import may_be_taken, taken_place
+from fleet.gangs.taken_places import lacks_pods, taken_place
 from fleet.mig.layouts import gpu_part, slices_gone
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.reasons import Reason
@@ -198,7 +198,7 @@ def _driven_from(
 
 
 def _taken_from(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin, node: Node) -> LostPlace | None:
-    taken = taken_place(snapshot, gang, pin, node) if may_be_taken(snapshot, gang, job) else None
+    taken = taken_place(snapshot, gang, pin, node) if lacks_pods(snapshot, gang, job) else None
     return LostPlace(Reason.PLACE_TAKEN, *taken) if taken is not None else None
 
 

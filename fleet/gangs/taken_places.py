@@ -24,17 +24,14 @@ LEFT_AFTER_S: Final = 120.0
 """Who has come into a place of a gang that ran has so long to leave it; then the gang's pods go elsewhere."""
 
 
-def may_be_taken(snapshot: Snapshot, gang: Gang, job: Job) -> bool:
-    """Returns whether others may have come into places of a gang: it has been started, and has lacked pods for long."""
-    if job.suspended or gang.pods_ready:
-        return False
-    return snapshot.now_s - max(gang.admitted_at_s, gang.not_ready_since_s) >= TAKEN_AFTER_S
+def lacks_pods(snapshot: Snapshot, gang: Gang, job: Job) -> bool:
+    """Returns whether a gang that was started has lacked pods for so long that others may have come into its places."""
+    lacks_s = snapshot.now_s - max(gang.admitted_at_s, gang.not_ready_since_s)
+    return not (job.suspended or gang.pods_ready) and lacks_s >= TAKEN_AFTER_S
 
 
 def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[str, float] | None:
-    """Returns that pods of no gang have taken the room of the gang's own, and since when (epoch s); None if not so.
-
-    Asked of a gang of which it `may_be_taken`.
+    """Returns that pods of no gang have room of a gang that `lacks_pods`, and since when (epoch s); None if not so.
 
     kube-scheduler's word that a pod has no place there is not enough: a volume that cannot be bound would have machines
     bought without end. Where others of the gang run beside it (some pods of the pin have come, and all were ready once)

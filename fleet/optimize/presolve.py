@@ -99,9 +99,8 @@ def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bool
         return np.zeros(len(cost), dtype=bool)  # as of most purchases: one kind is left in the end
     words = _words(fits)
     order = np.lexsort((np.arange(len(cost)), -fits.sum(axis=0), -features.sum(axis=1), cost))
-    may_be_better = np.zeros(len(cost), dtype=bool)
+    found, may_be_better = np.ones(len(cost), dtype=bool), np.zeros(len(cost), dtype=bool)
     may_be_better[rivals] = True
-    found = np.ones(len(cost), dtype=bool)
     order = order[~_repeated(cost, features, words, order, may_be_better)]
     stay: Ints = np.zeros(0, dtype=np.int64)
     for start in range(0, len(order), _ROWS):
@@ -123,10 +122,10 @@ def _repeated(cost: Floats, features: Floats, words: NDArray[np.uint64], order: 
 
 def _words(fits: Bools) -> NDArray[np.uint64]:
     """Returns `fits` [C, K] as bits, 64 classes in each word [W, K]."""
-    packed = np.packbits(fits, axis=0).T
-    padded = np.zeros((packed.shape[0], packed.shape[1] + -packed.shape[1] % 8), dtype=np.uint8)
-    padded[:, : packed.shape[1]] = packed
-    return padded.view(np.uint64).T
+    packed = np.packbits(fits, axis=0)
+    words = np.zeros((fits.shape[1], -(-len(packed) // 8)), dtype=np.uint64)
+    words.view(np.uint8)[:, : len(packed)] = packed.T
+    return words.T
 
 
 def _beaten(cost: Floats, features: Floats, words: NDArray[np.uint64], rivals: Ints, mine: Ints) -> Bools:
@@ -156,9 +155,6 @@ def components(sets: Bools) -> Ints:
     """Returns [E] the first element that each is connected with; each of `sets` [N, E] connects its elements."""
     head = np.arange(sets.shape[1])
     for row in {it.tobytes(): it for it in sets}.values():
-        heads = head[row]
-        if len(heads) and (heads != heads[0]).any():
-            connected = np.zeros(len(head), dtype=bool)
-            connected[heads] = True
-            head[connected[head]] = heads.min()
+        if (heads := head[row]).size and (heads != heads[0]).any():
+            head[np.isin(head, heads)] = heads.min()
     return head
