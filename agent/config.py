@@ -14,6 +14,7 @@ from agent.connection_limits import TlsFiles
 from agent.ledger_settings import LedgerSettings
 from agent.settings_section import SettingsSection
 from model.addresses import without_secrets
+from model.loader import keys_given_twice
 
 NAMESPACE = "muster-system"
 LEASE = "muster"
@@ -416,11 +417,14 @@ class Settings(SettingsSection):
 def load_settings(path: Path) -> Settings:
     """Read and check a configuration file; raises `InvalidConfiguration`."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
+        content = yaml.safe_load(text.decode())
     except OSError as error:
         raise InvalidConfiguration(f"{path}: {error.strerror}; give the file with --config") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfiguration(f"{path}: not YAML: {error}") from error
+    if twice := keys_given_twice(str(path), text):
+        raise InvalidConfiguration("\n".join(twice))
     try:
         return Settings.model_validate(content)
     except ValidationError as error:

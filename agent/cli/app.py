@@ -104,7 +104,9 @@ def schema(
 @app.command()
 def plan(
     repository: Annotated[Path, typer.Argument(help="The fleet repository (a clone), or a folder of it.")] = Path(),
-    base: Annotated[str, typer.Option("--from", help="Base revision; empty = what is in force on the cluster.")] = "",
+    base: Annotated[
+        str, typer.Option("--from", help="Base revision; empty = with --world what is in force there, else nothing.")
+    ] = "",
     head: Annotated[str, typer.Option("--to", help="Head revision; empty = the working tree.")] = "",
     path: Annotated[str, typer.Option("--path", help="Folder of the fleet inside the repository.")] = "",
     against_world: Annotated[bool, typer.Option("--world/--no-world", help="Forecast against the cluster.")] = False,

@@ -1,6 +1,6 @@
 """Which files are read, and one file's documents."""
 
-from model.loader.parse import LoaderLimits, parse
+from model.loader.parse import DEFAULT_LIMITS, LoaderLimits, parse
 from model.loader.source import SourceFile, decode
 from model.loader.tree import Document
 from model.problem import Code, Problem
@@ -22,3 +22,12 @@ def read_file(file: str, content: bytes, limits: LoaderLimits) -> tuple[list[Doc
     if isinstance(source, Problem):
         return [], [source]
     return parse(source, limits)
+
+
+def keys_given_twice(file: str, content: bytes) -> list[str]:
+    """Returns, with their places, the keys that a file of YAML gives twice: YAML keeps the last of them in silence.
+
+    For files that are no declarations, such as the agent's settings.
+    """
+    _, problems = read_file(file, content, DEFAULT_LIMITS)
+    return [str(it) for it in problems if it.code is Code.DUPLICATE_KEY]

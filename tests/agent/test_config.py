@@ -97,6 +97,8 @@ MISTAKES = [
     ("- a list", "document", "dictionary"),
     ("", "document", "dictionary"),
     ("a: [", "not YAML", ""),
+    ("cluster: a\nregion: us-east-1\ncluster: b\nsource: {url: u, url: v}\n", ":3:1", "'cluster' is already given"),
+    ("cluster: a\nregion: us-east-1\nsource: {url: u, url: v}\n", ":3:18", "'url' is already given in line 3"),
 ]
 
 

@@ -105,7 +105,17 @@ def test_what_cannot_be_advised_on(slices: Path, arguments: tuple[str, ...], wor
 
 
 @pytest.mark.parametrize(
-    "text", ["[1, 2]", "{1g.10gb: many}", "{1g.10gb: -1}", "{", "{1g.10gb: 3000000000}", "{5g.10gb: 1}", "{}"]
+    "text",
+    [
+        "[1, 2]",
+        "{1g.10gb: many}",
+        "{1g.10gb: 1, 1g.10gb: 2}",
+        "{1g.10gb: -1}",
+        "{",
+        "{1g.10gb: 3000000000}",
+        "{5g.10gb: 1}",
+        "{}",
+    ],
 )
 def test_a_file_that_says_no_slices(tmp_path: Path, text: str) -> None:
     path = tmp_path / "slices.yaml"

@@ -122,6 +122,7 @@ def test_what_is_wrong_is_said_and_nothing_is_played(
             "x: its shortage is of p9.huge spot: not on sale",
         ),
         ("a: [{name: x}, {name: y}, {name: x}]", "a: two variants are named 'x'"),
+        ("a: [{name: x}]\na: [{name: y}]", "grid.yaml:2:1: the key 'a' is already given in line 1"),
         (
             "".join(f"a{axis}: [{', '.join(f'{{name: x{each}}}' for each in range(10))}]\n" for axis in range(30)),
             "1,000,000,000,000,000,000,000,000,000,000 combinations of its axes, of at most 10,000",
