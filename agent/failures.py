@@ -46,6 +46,8 @@ class Failures:
     """What the books of this month may lack, and why; empty = nothing."""
     readings: str = ""
     """Which exporters of readings do not answer at present; empty while all do, or none is asked."""
+    notifications: str = ""
+    """Which sinks of notifications nothing reaches at present, and why; empty = none."""
     _pauses: Backoff = field(default_factory=Backoff)
 
     def __iter__(self) -> Iterator[SetAside]:

@@ -11,6 +11,7 @@ import structlog
 
 from agent.announce import about_claim, about_gang, gang_changes, told_to_go
 from agent.announce_sync import MERGED
+from agent.failures import Failures
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.news import News
@@ -46,6 +47,10 @@ class Notifier(Watcher):
     """Holds a file for each `addressEnv` and `secretEnv`, read anew for every attempt; None: they are variables."""
     commit_link: str = ""
     """Address of a commit's page, with `{commit}` where its id stands; empty: news has no link."""
+    troubles: Callable[[], Mapping[str, str]] = dict
+    """Returns sink -> why nothing reaches it."""
+    failures: Failures = field(default_factory=Failures)
+    """Is told of the sinks in force that nothing reaches."""
     _fleet: Fleet = field(default_factory=Fleet)
     _told: dict[tuple[str, str, str, str], float] = field(default_factory=dict)
     _alarmed: dict[tuple[str, str], None] = field(default_factory=dict)
@@ -70,6 +75,10 @@ class Notifier(Watcher):
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Takes the sinks of the policy in force."""
         self._fleet, self._now_s = fleet, snapshot.now_s
+        declared, troubles = {it.name for it in fleet.policy.spec.notifications}, self.troubles()
+        self.failures.notifications = "; ".join(
+            f"sink {name}: {why}" for name, why in sorted(troubles.items()) if name in declared
+        )
 
     def hear(self, announce: Announce) -> None:
         """Tells of a change of the FleetSync what is announced of it."""
@@ -145,10 +154,10 @@ class Notifier(Watcher):
         address, secret = self._address(sink), self._secret(sink.secret_env) if sink.secret_env else ""
         if not address:
             log.warning("sink_without_address", sink=sink.name, variable=sink.address_env)
-            return Delivery(sent=False)
+            return Delivery(sent=False, why=f"{sink.address_env} holds no address that begins with https:// or http://")
         if sink.secret_env and not secret:
             log.warning("sink_without_secret", sink=sink.name, variable=sink.secret_env)
-            return Delivery(sent=False)
+            return Delivery(sent=False, why=f"{sink.secret_env} holds no secret")
         inside = secret if sink.type == "PagerDuty" else ""
         return post_json(sink.name, address, news.body(self.cluster, sink.type, inside), "" if inside else secret)
 

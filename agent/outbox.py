@@ -26,6 +26,8 @@ KEPT_S: Final = 3600.0
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0
 SIGNATURE: Final = "X-Muster-Signature-256"
+TOLD_AFTER: Final = 3
+"""Attempts in a row after which a sink that may answer later is told of as failing; one that will not is so at once."""
 _SEND_S = 5.0
 _TOO_MANY = 429
 
@@ -36,6 +38,8 @@ class Delivery(NamedTuple):
     sent: bool
     again: bool = False
     pause_s: float = 0.0
+    why: str = ""
+    """Why it was not sent, without the address."""
 
 
 Attempt = Callable[[], Delivery]
@@ -48,6 +52,8 @@ class _SinkQueue:
     waiting: deque[tuple[float, Attempt]] = field(default_factory=deque)
     due_s: float = 0.0
     failures: int = 0
+    trouble: str = ""
+    """Why nothing reaches the sink; empty while something does, or nobody knows."""
 
 
 class Outbox:
@@ -72,6 +78,11 @@ class Outbox:
                 self._count(sink, "overflowed")
             queue.waiting.append((self._clock.monotonic(), attempt))
             self._changed.notify()
+
+    def troubles(self) -> Mapping[str, str]:
+        """Sink -> why nothing reaches it; without those that something has reached since."""
+        with self._changed:
+            return {name: it.trouble for name, it in sorted(self._sinks.items()) if it.trouble}
 
     def start(self) -> None:
         """Begin to send."""
@@ -103,6 +114,8 @@ class Outbox:
 
     def _settle(self, sink: str, queue: _SinkQueue, first: tuple[float, Attempt], delivery: Delivery) -> None:
         now_s = self._clock.monotonic()
+        if delivery.sent or not delivery.again or queue.failures + 1 >= TOLD_AFTER:
+            queue.trouble = delivery.why
         expired = delivery.again and now_s - first[0] >= KEPT_S
         if not delivery.again or expired:
             if queue.waiting and queue.waiting[0] is first:  # else it was dropped for a newer one meanwhile
@@ -159,14 +172,15 @@ def post_json(sink: str, address: str, body: Mapping[str, Any], secret: str = ""
             )
         except (urllib3.exceptions.LocationValueError, ValueError) as error:
             log.warning("notification_failed", sink=sink, why=type(error).__name__)
-            return Delivery(sent=False)
+            return Delivery(sent=False, why=f"its address cannot be used ({type(error).__name__})")
         except urllib3.exceptions.HTTPError as error:
             log.warning("notification_failed", sink=sink, why=type(error).__name__)
-            return Delivery(sent=False, again=True)
+            return Delivery(sent=False, again=True, why=f"it does not answer ({type(error).__name__})")
         after = answer.headers.get("Retry-After", "")
         answer.close()
     if answer.status < 300:
         return Delivery(sent=True)
     log.warning("notification_refused", sink=sink, status=answer.status)
     again = answer.status == _TOO_MANY or answer.status >= 500
-    return Delivery(sent=False, again=again, pause_s=float(after) if again and after.isdecimal() else 0.0)
+    pause_s = float(after) if again and after.isdecimal() else 0.0
+    return Delivery(sent=False, again=again, pause_s=pause_s, why=f"it answers with status {answer.status}")

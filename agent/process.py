@@ -235,6 +235,7 @@ class Agent:
         source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
+        notifier.troubles, notifier.failures = term.outbox.troubles, failures
 
         def noted(event: Announce) -> None:
             for it in (*term.files, self._seen):

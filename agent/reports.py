@@ -246,6 +246,7 @@ def sync_report(
     findings += _refused(refused)
     findings += [Finding("LedgerFailed", True, "NotWritten", failures.ledger)] if failures.ledger else []
     findings += [Finding("BooksFailed", True, "NotRead", failures.books)] if failures.books else []
+    findings += _unsent(failures)
     findings += [Finding("ReadingsFailed", True, "NotRead", failures.readings)] if failures.readings else []
     findings += [Finding("ReadingsMissing", True, "NotRead", unread)] if unread else []
     findings += _uncounted(uncounted)
@@ -284,6 +285,10 @@ def sync_report(
         rollout=state.rollout,
         layouts=state.layouts,
     )
+
+
+def _unsent(failures: Failures) -> list[Finding]:
+    return [Finding("NotificationsFailed", True, "NotSent", failures.notifications)] if failures.notifications else []
 
 
 def _layouts(state: SyncState) -> list[Finding]:

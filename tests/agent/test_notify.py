@@ -14,12 +14,14 @@ from agent.inbox import Done
 from agent.mirror import Mirror
 from agent.notify import Notifier
 from agent.outbox import Attempt
+from agent.reports import sync_report
 from agent.sync import Sync
 from fleet.actions import Announce, SaveClaim, SaveGang
 from fleet.cost.budgets import BudgetNews
 from fleet.snapshot import GangState, JobRef, NodeDisruption, Snapshot
 from model.fleet import Fleet
 from providers.kube.batches import Replace
+from providers.kube.objects.reports import SyncReport
 from tests.agent.receiver import SECRET_PATH, Receiver
 from tests.support.fleets import NOW, FleetBuilder, gang
 from tests.support.world import World
@@ -234,3 +236,35 @@ def test_budgets_are_told_to_the_team_and_paged_from_the_second_level_on(receive
     assert told(80) == ["mine", "warnings", "page"]
     assert told(100) == ["mine", "warnings", "page"]
     assert told(0) == ["mine", "page"], "the incident is over"
+
+
+def test_sinks_of_the_policy_that_nothing_reaches_are_a_condition() -> None:
+    desk = Desk({"name": "a", "addressEnv": "A"}, {"name": "b", "addressEnv": "B"})
+    desk.notifier.troubles = lambda: {"a": "it is gone", "b": "it does not answer", "of another policy": "it is gone"}
+    assert conditions(desk)["NotificationsFailed"] == "sink a: it is gone; sink b: it does not answer"
+    desk.notifier.troubles = dict
+    assert "NotificationsFailed" not in conditions(desk)
+
+
+def conditions(desk: Desk) -> dict[str, str]:
+    """Type -> message, of the report after a turn."""
+    desk.notifier.turned(desk.fleet, Snapshot(now_s=NOW))
+    report = sync_report("s", desk.sync.state, 0, SyncReport("s"), desk.notifier.failures)
+    return {it.type: it.message for it in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        pytest.param({}, "A holds no address that begins with https:// or http://", id="no address"),
+        pytest.param({"A": "ftp://x"}, "A holds no address that begins with https:// or http://", id="not of the web"),
+        pytest.param({"A": "https://x.example"}, "S holds no secret", id="no secret"),
+    ],
+)
+def test_what_a_sink_lacks_is_why_nothing_is_sent(environment: dict[str, str], why: str) -> None:
+    attempts: list[Attempt] = []
+    desk = Desk({"name": "a", "addressEnv": "A", "secretEnv": "S", "severity": "Info"}, **environment)
+    desk.notifier.put = lambda _sink, attempt: attempts.append(attempt)
+    desk.notifier.turned(desk.fleet, Snapshot(now_s=NOW))
+    desk.notifier.hear(Announce(ABOUT, "Applied", "x"))
+    assert [attempt().why for attempt in attempts] == [why]

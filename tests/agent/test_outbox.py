@@ -60,7 +60,8 @@ def test_what_is_worth_another_attempt(
     """Redirects are not followed: they would carry the message, and its secret, to where nobody has sent it."""
     receiver.answer = lambda handler: receiver.ok(handler, status, **headers)
     with capture_logs() as lines:
-        assert post_json("s", receiver.url, {"text": "x"}) == expected
+        found = post_json("s", receiver.url, {"text": "x"})
+    assert found == expected._replace(why="" if expected.sent else f"it answers with status {status}")
     assert len(receiver.heard) == 1
     assert [(it["event"], it["status"]) for it in lines] == ([] if status < 300 else [("notification_refused", status)])
 
@@ -89,7 +90,8 @@ def test_a_server_that_does_not_answer_is_given_up_and_tried_again(
     leave = threading.Event()
     receiver.answer = lambda _handler: leave.wait(20) and None
     with capture_logs() as lines:
-        assert post_json("s", receiver.url, {"text": "x"}) == DOWN
+        found = post_json("s", receiver.url, {"text": "x"})
+    assert found == DOWN._replace(why="it does not answer (ReadTimeoutError)")
     leave.set()
     assert [line["event"] for line in lines] == ["notification_failed"]
 
@@ -142,6 +144,24 @@ def test_messages_of_a_sink_go_in_order() -> None:
     assert [words for _, words, _ in post.tried] == ["a", "b", "c"]
     assert post.counted == [("s", "sent")] * 3
     assert post.outbox.step() is None
+
+
+def test_a_sink_that_nothing_reaches_is_told_of_until_something_does() -> None:
+    post = Post()
+    post.answers |= {
+        "gone": Delivery(sent=False, why="it is gone"),
+        "down": Delivery(sent=False, again=True, why="down"),
+    }
+    for sink in ("down", "gone", "well"):
+        post.put(sink)
+    post.run(2.0)
+    assert post.outbox.troubles() == {"gone": "it is gone"}, "one that does not answer is given a few attempts"
+    post.run(10.0)
+    assert post.outbox.troubles() == {"down": "down", "gone": "it is gone"}
+    post.answers.clear()
+    post.put("gone")
+    post.run(60.0)
+    assert post.outbox.troubles() == {}
 
 
 def test_a_sink_that_is_down_is_tried_later_and_later_and_costs_the_others_nothing() -> None:
