@@ -3,11 +3,12 @@
 Names, authors and messages come from jobs and the repository: in no form do they mark anything up.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from model.plain_text import plain, slack
+from model.plain_text import instant, plain, slack
 
 _SLACK_MOST = 4000
 """Slack cuts longer texts (https://docs.slack.dev/changelog/2018-truncating-really-long-messages)."""
@@ -35,10 +36,18 @@ class News:
     """Whose work it concerns; none: the whole fleet's."""
     usd_h: float | None = None
     """USD an hour of the machines it is about; of a revision, what it adds."""
+    at_s: float = 0.0
+    """When it was told first (epoch seconds); an attempt that is made again tells the same."""
 
     def body(self, cluster: str, form: str, secret: str = "") -> Mapping[str, Any]:
         """The message in a sink's form; `secret` is what the form carries inside, a routing key."""
         return _FORMS[form](self, cluster, secret)
+
+    @property
+    def id(self) -> str:
+        """Returns what tells it from other news, and is the same in each attempt: receivers drop what they know."""
+        told = (f"{self.at_s:.3f}", self.about, self.reason, self.message, self.revision)
+        return hashlib.sha256("\0".join(told).encode()).hexdigest()[:32]
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -54,6 +63,8 @@ class News:
 
 def _webhook(news: News, cluster: str, _secret: str) -> Mapping[str, Any]:
     return {
+        "id": news.id,
+        "time": instant(news.at_s),
         "cluster": cluster,
         "severity": news.severity,
         "about": plain(news.about),
@@ -111,6 +122,7 @@ def _pager_duty(news: News, cluster: str, secret: str) -> Mapping[str, Any]:
     payload = {
         "summary": summary[:_SUMMARY_MOST],
         "source": cluster,
+        "timestamp": instant(news.at_s),
         "severity": "warning",
         "component": plain(news.about),
         "class": plain(news.reason),

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -132,7 +132,7 @@ class Notifier(Watcher):
         self._told = {told: at for told, at in self._told.items() if now_s - at < QUIET_S}
         if key in self._told:
             return
-        self._told[key] = now_s
+        self._told[key], news = now_s, replace(news, at_s=now_s)
         for sink in self._fleet.policy.spec.notifications:
             if self._wants(sink, news):
                 self.put(sink.name, partial(self._attempt, sink, news))

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from agent.inbox import Done
 from agent.mirror import Mirror
+from agent.news import News
 from agent.notify import Notifier
 from agent.outbox import Attempt
 from agent.reports import sync_report
@@ -20,6 +21,7 @@ from fleet.actions import Announce, SaveClaim, SaveGang
 from fleet.cost.budgets import BudgetNews
 from fleet.snapshot import GangState, JobRef, NodeDisruption, Snapshot
 from model.fleet import Fleet
+from model.plain_text import instant
 from providers.kube.batches import Replace
 from providers.kube.objects.reports import SyncReport
 from tests.agent.receiver import SECRET_PATH, Receiver
@@ -121,7 +123,10 @@ def test_news_of_a_revision_has_its_author_its_link_and_its_signature(receiver: 
     assert desk.of_sync("Applied", words="it is in force") == ["s"]
     ((path, body),) = receiver.heard
     assert path == SECRET_PATH
+    told = replace(NEWS, at_s=desk.now_s)
     assert body == {
+        "id": told.id,
+        "time": instant(desk.now_s),
         "cluster": "c",
         "severity": "Info",
         "about": "fleet repository",
@@ -135,6 +140,24 @@ def test_news_of_a_revision_has_its_author_its_link_and_its_signature(receiver: 
     }
     ((signature, raw),) = receiver.signed
     assert signature == "sha256=" + hmac.new(b"key", raw, hashlib.sha256).hexdigest()
+
+
+NEWS = News("Info", "fleet repository", "Applied", "it is in force", f"main@sha1:{OID}")
+
+
+def test_a_message_has_an_id_and_a_time_that_are_its_own_in_each_attempt(receiver: Receiver) -> None:
+    attempts: list[Attempt] = []
+    desk = Desk(sink("s", severity="Info"), URL=receiver.url)
+    desk.notifier.put = lambda _sink, attempt: attempts.append(attempt)
+    for _ in range(2):
+        desk.of_sync("Applied")
+    first, second = attempts
+    for attempt in (first, first, second):
+        attempt()
+    (one, again, other) = (body for _, body in receiver.heard)
+    assert one == again
+    assert one["id"] != other["id"]
+    assert one["time"] < other["time"]
 
 
 def test_an_incident_is_opened_by_a_warning_and_closed_by_what_comes_after_it(receiver: Receiver) -> None:
