@@ -130,12 +130,16 @@ class Notifier(Watcher):
     def _tell(self, news: News, now_s: float) -> None:
         key = (news.about, news.reason, news.message, news.revision)
         self._told = {told: at for told, at in self._told.items() if now_s - at < QUIET_S}
-        if key in self._told:
-            return
-        self._told[key], news = now_s, replace(news, at_s=now_s)
+        repeated, news = key in self._told, replace(news, at_s=now_s)
+        self._told.setdefault(key, now_s)
         for sink in self._fleet.policy.spec.notifications:
-            if self._wants(sink, news):
+            if (not repeated or self._turns_incident(sink, news)) and self._wants(sink, news):
                 self.put(sink.name, partial(self._attempt, sink, news))
+
+    def _turns_incident(self, sink: NotificationSink, news: News) -> bool:
+        """Whether news opens an incident that is closed, or closes one that is open, though it is not new."""
+        is_open = (sink.name, news.about) in self._alarmed
+        return sink.type == "PagerDuty" and is_open is (news.severity == "Info")
 
     def _wants(self, sink: NotificationSink, news: News) -> bool:
         if sink.teams and not set(sink.teams) & set(news.teams):

@@ -174,6 +174,16 @@ def test_an_incident_is_opened_by_a_warning_and_closed_by_what_comes_after_it(re
     assert {name for name, _ in receiver.signed} == {""}, "its key is inside, and signs nothing"
 
 
+def test_an_incident_is_opened_and_closed_again_by_the_same_words_within_five_minutes(receiver: Receiver) -> None:
+    desk = Desk(sink("pager", type="PagerDuty", secretEnv="KEY"), sink("s"), URL=receiver.url, KEY="routing")
+    desk._begin()
+    for reason, kind in [("Refused", "Warning"), ("Refused", "Warning"), ("Applied", "Normal")] * 2:
+        desk.notifier.hear(Announce(ABOUT, reason, "words", "Warning" if kind == "Warning" else "Normal"))
+    assert desk.told == ["pager", "s", "pager", "pager", "pager"], "others are told once"
+    incidents = [body["event_action"] for _, body in receiver.heard if "event_action" in body]
+    assert incidents == ["trigger", "resolve", "trigger", "resolve"]
+
+
 def test_teams_and_slack_get_a_message_of_their_own_form(receiver: Receiver) -> None:
     desk = Desk(sink("teams", type="Teams"), sink("slack", type="Slack"), URL=receiver.url)
     desk.sync.state = replace(desk.sync.state, attempted=f"main@sha1:{OID}", author="Ada")
