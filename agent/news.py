@@ -47,7 +47,7 @@ class News:
     def id(self) -> str:
         """Returns what tells it from other news, and is the same in each attempt: receivers drop what they know."""
         told = (f"{self.at_s:.3f}", self.about, self.reason, self.message, self.revision)
-        return hashlib.sha256("\0".join(told).encode()).hexdigest()[:32]
+        return hashlib.sha256("\0".join(told).encode(errors="surrogatepass")).hexdigest()[:32]
 
     @property
     def facts(self) -> Mapping[str, str]:
