@@ -14,7 +14,7 @@ from agent.connection_limits import TlsFiles
 from agent.ledger_settings import LedgerSettings
 from agent.settings_section import SettingsSection
 from model.addresses import without_secrets
-from model.loader import keys_given_twice
+from model.loader import unreadable_in
 
 NAMESPACE = "muster-system"
 LEASE = "muster"
@@ -418,13 +418,13 @@ def load_settings(path: Path) -> Settings:
     """Read and check a configuration file; raises `InvalidConfiguration`."""
     try:
         text = path.read_bytes()
+        if refused := unreadable_in(str(path), text):
+            raise InvalidConfiguration("\n".join(refused))
         content = yaml.safe_load(text.decode())
     except OSError as error:
         raise InvalidConfiguration(f"{path}: {error.strerror}; give the file with --config") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfiguration(f"{path}: not YAML: {error}") from error
-    if twice := keys_given_twice(str(path), text):
-        raise InvalidConfiguration("\n".join(twice))
     try:
         return Settings.model_validate(content)
     except ValidationError as error:

@@ -234,8 +234,9 @@ class Agent:
         books.inform(mirror)
         source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
-        notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
-        notifier.troubles, notifier.failures = term.outbox.troubles, failures
+        put, troubles = term.outbox.put, term.outbox.troubles
+        where = os.environ, told.address_folder, told.commit_link
+        notifier = Notifier(said.cluster, sync, put, *where, troubles, failures)
 
         def noted(event: Announce) -> None:
             for it in (*term.files, self._seen):

@@ -244,11 +244,7 @@ def sync_report(
         findings.append(Finding("Reconciling", True, "Planning", words))
     findings += _failed(failures)
     findings += _refused(refused)
-    findings += [Finding("LedgerFailed", True, "NotWritten", failures.ledger)] if failures.ledger else []
-    findings += [Finding("BooksFailed", True, "NotRead", failures.books)] if failures.books else []
-    findings += _unsent(failures)
-    findings += [Finding("ReadingsFailed", True, "NotRead", failures.readings)] if failures.readings else []
-    findings += [Finding("ReadingsMissing", True, "NotRead", unread)] if unread else []
+    findings += _troubles(failures, unread)
     findings += _uncounted(uncounted)
     findings += _verified(state)
     findings += [Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)] if state.review_trouble else []
@@ -287,8 +283,16 @@ def sync_report(
     )
 
 
-def _unsent(failures: Failures) -> list[Finding]:
-    return [Finding("NotificationsFailed", True, "NotSent", failures.notifications)] if failures.notifications else []
+def _troubles(failures: Failures, unread: str) -> Iterator[Finding]:
+    """What keeps the agent's own helpers from their work, by condition; `unread`: of whom no GPU is read."""
+    told = (
+        ("LedgerFailed", "NotWritten", failures.ledger),
+        ("BooksFailed", "NotRead", failures.books),
+        ("NotificationsFailed", "NotSent", failures.notifications),
+        ("ReadingsFailed", "NotRead", failures.readings),
+        ("ReadingsMissing", "NotRead", unread),
+    )
+    return (Finding(condition, True, reason, words) for condition, reason, words in told if words)
 
 
 def _layouts(state: SyncState) -> list[Finding]:

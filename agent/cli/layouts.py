@@ -40,7 +40,7 @@ from fleet.replay.variants import Variant
 from fleet.replay.virtual_run import ReplayWindow, at_home, unqueued
 from fleet.review.images import layouts_branch
 from model.fleet import Fleet
-from model.loader import InvalidFleet, NotRewritable, PoolLayouts, keys_given_twice, load, with_layouts
+from model.loader import InvalidFleet, NotRewritable, PoolLayouts, load, unreadable_in, with_layouts
 from model.plain_text import plain, plain_block, plain_lines
 from model.report import text as problem_text
 from providers.traces import TraceError, read_trace
@@ -174,8 +174,8 @@ def _said(request: AdviceRequest, kinds: Sequence[CutKind]) -> SlicesAsked:
     path = request.demand or Path()
     try:
         text = path.read_bytes()
-        if twice := keys_given_twice(str(path), text):
-            raise TraceError("\n".join(twice))
+        if refused := unreadable_in(str(path), text):
+            raise TraceError("\n".join(refused))
         return asked_of(kinds, _COUNTS.validate_python(yaml.safe_load(text.decode())))
     except (yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
         words = "a file of slices is a mapping of profiles to how many: `{1g.10gb: 40, 3g.40gb: 8}`"

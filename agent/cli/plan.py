@@ -133,7 +133,8 @@ class _Sides:
 
 def _plans(request: PlanRequest) -> Mapping[str, Plan]:
     """Returns cluster -> its plan; with an empty name where one cluster was meant, or none is declared."""
-    request = _whole(request)
+    repository, path, cluster = cluster_meant(request.repository, request.path, request.cluster)
+    request = replace(request, repository=repository, path=path, cluster=cluster)
     sides = _sides(request)
     clusters = clusters_in(sides.head)
     if request.cluster and not clusters.any:
@@ -149,12 +150,6 @@ def _plans(request: PlanRequest) -> Mapping[str, Plan]:
         for name in clusters.names
         if cluster_digest(sides.head, name) != cluster_digest(sides.base, name)
     }
-
-
-def _whole(request: PlanRequest) -> PlanRequest:
-    """The request, of the whole repository where its folder is that of a Cluster: what that shares stands elsewhere."""
-    found = cluster_meant(request.repository / request.path, request.cluster)
-    return replace(request, repository=found.root, path="", cluster=found.name) if found else request
 
 
 def _sides(request: PlanRequest) -> _Sides:

@@ -99,7 +99,8 @@ def run_replay(request: ReplayRequest, output: str) -> int:
 
 def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
     executor = executor_of(request.executor, request.jobs)
-    request = _whole(request)
+    repository, path, cluster = cluster_meant(request.repository, request.path, request.cluster)
+    request = replace(request, repository=repository, path=path, cluster=cluster)
     fleets = _fleets(request)
     if request.cluster and not any(clusters_in(files).any for files in fleets.values()):
         raise UnusableWork(f"no file cluster.yaml there holds a Cluster, so there is none named {request.cluster!r}")
@@ -156,12 +157,6 @@ _GRACE_S = 3600.0
 
 def _homely(fleet: Fleet, work: Sequence[SubmittedGang]) -> list[SubmittedGang]:
     return list(map(partial(at_home, fleet), work))
-
-
-def _whole(request: ReplayRequest) -> ReplayRequest:
-    """The request, of the whole repository where its folder is that of a Cluster: what that shares stands elsewhere."""
-    found = cluster_meant(request.repository / request.path, request.cluster)
-    return replace(request, repository=found.root, path="", cluster=found.name) if found else request
 
 
 def _own(files: Mapping[str, bytes], cluster: str) -> Mapping[str, bytes]:

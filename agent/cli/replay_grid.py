@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from fleet.replay.variants import Grid, PriceFactor, QuotaFactor, Variant
 from fleet.replay.virtual_world import Shortage
 from model.kinds.base import Duration
-from model.loader import keys_given_twice
+from model.loader import unreadable_in
 from providers.traces import TraceError
 
 MOST_COMBINATIONS: Final = 10_000
@@ -77,14 +77,14 @@ def read_grid(path: Path) -> Grid:
     """Reads a file of axes. Errors: OSError, `TraceError`."""
     try:
         text = path.read_bytes()
+        if refused := unreadable_in(str(path), text):
+            raise TraceError("\n".join(refused))
         axes = _AXES.validate_python(yaml.safe_load(text.decode()))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: not YAML: {error}") from error
     except ValidationError as error:
         lines = [f"{path}: {'.'.join(map(str, it['loc'])) or 'document'}: {it['msg']}" for it in error.errors()]
         raise TraceError("\n".join(lines)) from error
-    if twice := keys_given_twice(str(path), text):
-        raise TraceError("\n".join(twice))
     for axis, variants in axes.items():
         if twice := [name for name, times in Counter(it.name for it in variants).items() if times > 1]:
             raise TraceError(f"{path}: {axis}: two variants are named {twice[0]!r}, and results go by these names")

@@ -154,12 +154,17 @@ class WrongCluster(Exception):
     """Another cluster is meant than the one that is there; or Muster is installed where it should not be, or is not."""
 
 
-def cluster_meant(folder: Path, cluster: str) -> PlacedCluster | None:
-    """The Cluster in whose folder somebody stands. Errors: OSError; `WrongCluster` where another one is named."""
-    found = cluster_at(folder)
-    if found is not None and cluster not in ("", found.name):
-        raise WrongCluster(f"{folder} is the folder of cluster {found.name}, and {cluster} is asked for")
-    return found
+def cluster_meant(repository: Path, path: str, cluster: str) -> tuple[Path, str, str]:
+    """The same, but of the folder of a Cluster the whole repository and its name: what it shares stands elsewhere.
+
+    Errors: OSError; `WrongCluster` where another one is named.
+    """
+    found = cluster_at(repository / path)
+    if found is None:
+        return repository, path, cluster
+    if cluster not in ("", found.name):
+        raise WrongCluster(f"{repository / path} is the folder of cluster {found.name}, and {cluster} is asked for")
+    return found.root, "", found.name
 
 
 def cluster_at(folder: Path) -> PlacedCluster | None:

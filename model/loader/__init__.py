@@ -4,7 +4,7 @@ from model.loader.checks import Check
 from model.loader.clusters import CLUSTER_FILES, ClusterFiles, Clusters, cluster_digest, clusters_in
 from model.loader.load import Loaded, inspect, load
 from model.loader.parse import LoaderLimits
-from model.loader.reading import keys_given_twice
+from model.loader.reading import unreadable_in
 from model.loader.rewriting import NotRewritable, PoolLayouts, with_layouts, with_value
 from model.problem import Code, InvalidFleet, Problem
 
@@ -23,8 +23,8 @@ __all__ = [
     "cluster_digest",
     "clusters_in",
     "inspect",
-    "keys_given_twice",
     "load",
+    "unreadable_in",
     "with_layouts",
     "with_value",
 ]

@@ -24,10 +24,10 @@ def read_file(file: str, content: bytes, limits: LoaderLimits) -> tuple[list[Doc
     return parse(source, limits)
 
 
-def keys_given_twice(file: str, content: bytes) -> list[str]:
-    """Returns, with their places, the keys that a file of YAML gives twice: YAML keeps the last of them in silence.
+def unreadable_in(file: str, content: bytes) -> list[str]:
+    """Returns, with its places, what a file of YAML has that this reader refuses, such as a key that is given twice.
 
-    For files that are no declarations, such as the agent's settings.
+    For files that are no declarations, such as the agent's settings: other readers keep the last of two in silence.
     """
     _, problems = read_file(file, content, DEFAULT_LIMITS)
-    return [str(it) for it in problems if it.code is Code.DUPLICATE_KEY]
+    return [str(it) for it in problems if it.code is not Code.NOT_A_DECLARATION]

@@ -98,6 +98,7 @@ MISTAKES = [
     ("", "document", "dictionary"),
     ("a: [", "not YAML", ""),
     ("cluster: a\nregion: us-east-1\ncluster: b\nsource: {url: u, url: v}\n", ":3:1", "'cluster' is already given"),
+    ("cluster: !!str a\nregion: us-east-1\nsource: {url: u}\nsource: {url: v}\n", ":1:10", "tag"),
     ("cluster: a\nregion: us-east-1\nsource: {url: u, url: v}\n", ":3:18", "'url' is already given in line 3"),
 ]
 
