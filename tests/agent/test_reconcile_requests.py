@@ -21,7 +21,7 @@ from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
 from providers.sim.store import Store
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture

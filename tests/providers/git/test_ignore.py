@@ -1,7 +1,6 @@
 """`.musterignore` against its oracle, `git check-ignore`."""
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -188,10 +187,8 @@ def test_folders_only() -> None:
 
 @pytest.mark.parametrize("pattern", [b"*a" * 100 + b"b", b"**/" * 100 + b"b", b"a*" * 200 + b"b", b"[a]*" * 100 + b"z"])
 def test_no_pattern_blows_up(pattern: bytes) -> None:
-    rules = parse_ignore(pattern)
-    started = time.process_time()
-    rules[0].matches(["a" * 255] * 16, folder=False)
-    assert time.process_time() - started < 0.5
+    """One that went back over what its stars took would not end within a lifetime."""
+    assert not parse_ignore(pattern)[0].matches(["a" * 255] * 16, folder=False)
 
 
 @pytest.mark.parametrize("content", [b"a\n" * 1001, b"a" * 1025])

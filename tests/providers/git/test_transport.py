@@ -46,11 +46,9 @@ QUICK = {"connect_timeout_s": 0.2, "read_timeout_s": 0.2}
 @pytest.mark.parametrize("scheme", ["http", "https", "git", "ssh"])
 def test_a_silent_server_costs_a_time_out(make_mirror: MakeMirror, silent_port: int, scheme: str) -> None:
     mirror = make_mirror(f"{scheme}://git@127.0.0.1:{silent_port}/fleet.git", **QUICK)
-    started = time.monotonic()
-    with pytest.raises(RemoteUnreachable) as caught:
+    with pytest.raises(RemoteUnreachable) as caught:  # without ours it would wait for the server for ever
         mirror.list_remote()
     assert caught.value.transient
-    assert time.monotonic() - started < 3
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "git", "ssh"])
@@ -72,22 +70,18 @@ def test_a_server_that_drips_is_stopped_by_the_deadline(
         request.send_header("Transfer-Encoding", "chunked")
         request.end_headers()
         request.wfile.write(b"8\r\n0008NAK\n\r\n")
-        for _ in range(100):
-            if request.server.stopping.wait(0.05):
-                break
+        while not request.server.stopping.wait(0.05):
             request.wfile.write(b"7\r\n0007\x02..\r\n")
             request.wfile.flush()
         return True
 
     http_git.rules.append(drip)
     work.commit()
-    started = time.monotonic()
     root = work.path.parent / "drip"
     mirror = BareMirror(Remote(f"{http_git.url}/work/.git"), root, _Monotonic(), MirrorLimits(deadline_s=0.4))
     with pytest.raises(RemoteUnreachable, match="longer than"):
         mirror.fetch([MAIN])
     mirror.close()
-    assert time.monotonic() - started < 3
 
 
 class _Monotonic:
