@@ -18,7 +18,7 @@ from fleet.cost.open_hours import MeterState
 from fleet.cost.records import DAY_S, HOUR_S, LedgerRecord
 from fleet.cost.statement import DIMENSIONS, Month, StatementLine, fields_of
 from fleet.snapshot import Snapshot
-from providers.store.port import Ledger, LedgerError
+from providers.store.port import Ledger, LedgerError, NoLedgerYet
 
 log = structlog.get_logger(__name__)
 
@@ -111,6 +111,9 @@ class Spending:
         try:
             self._ledger = self._ledger or self._open_ledger()
             return self._take(self._ledger, snapshot)
+        except NoLedgerYet as error:
+            log.info("no_ledger_yet", why=str(error))
+            return False
         except (LedgerError, msgspec.MsgspecError) as error:
             log.warning("ledger_not_read", why=str(error))
             self.close()

@@ -15,6 +15,10 @@ class LedgerError(Exception):
         self.transient = transient
 
 
+class NoLedgerYet(LedgerError):
+    """Nothing was written yet: the agent makes the ledger when it first writes."""
+
+
 class OpenHours(NamedTuple):
     """`OpenHours` is what an agent has seen of hours that are not in the ledger yet, to go on from after a crash."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fleet.cost.records import AHEAD_S, LedgerRecord, StartRecord, by_machine_hour
 from fleet.cost.sums import UsedHours, summed_record
-from providers.store.port import LedgerError, OpenHours
+from providers.store.port import LedgerError, NoLedgerYet, OpenHours
 from providers.store.queries import DAY_S, sums_sql, used_on
 
 BUSY_S: Final = 10.0
@@ -67,7 +67,7 @@ class SqliteLedger:
             if not read_only:
                 path.parent.mkdir(parents=True, exist_ok=True)
             elif not path.exists():
-                raise LedgerError(
+                raise NoLedgerYet(
                     f"there is no ledger at {path}: the agent makes one where `ledger.path` of its settings says"
                 )
             address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
@@ -88,6 +88,8 @@ class SqliteLedger:
                 transient=False,
             )
         if read_only:
+            if not version:  # the agent has just made the file, and its first transaction goes on
+                raise NoLedgerYet("the ledger is empty: the agent has not written to it yet")
             if version < len(MIGRATIONS):
                 raise LedgerError("the ledger is of an older version: start the agent on it once", transient=False)
             return

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from agent.spent import GANGS_KEPT, Spending
 from fleet.cost.machine_use import IDLE
@@ -119,3 +120,13 @@ def test_a_ledger_that_cannot_be_read_is_opened_anew(ledger: SqliteLedger) -> No
     spending = Spending(opened, "c", 12)
     assert [spending.read(seen()) for _ in range(3)] == [False, False, True]
     assert spending.usd(NEW.uid) == 6.0
+
+
+def test_a_new_agent_does_not_warn_of_a_ledger_that_is_still_to_be_made(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    spending = Spending(lambda: SqliteLedger(path, read_only=True), "c", 12)
+    with capture_logs() as logs:
+        assert not spending.read(seen())
+        path.touch()
+        assert not spending.read(seen())
+    assert [(it["event"], it["log_level"]) for it in logs] == [("no_ledger_yet", "info")] * 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from providers.store.port import Ledger, LedgerError, OpenHours
+from providers.store.port import Ledger, LedgerError, NoLedgerYet, OpenHours
 from providers.store.sqlite import MIGRATIONS, SqliteLedger
 from tests.providers.store.contract import H0, LedgerContract, record
 
@@ -140,5 +140,9 @@ def test_a_full_ledger_is_told_of_and_stays_readable(path: Path) -> None:
 
 
 def test_a_reader_needs_a_file(path: Path) -> None:
-    with pytest.raises(LedgerError, match="there is no ledger at"):
+    with pytest.raises(NoLedgerYet, match="there is no ledger at"):
+        SqliteLedger(path, read_only=True)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(NoLedgerYet, match="has not written to it yet"):
         SqliteLedger(path, read_only=True)
