@@ -30,6 +30,7 @@ from fleet.plan.guards import last_day
 from fleet.review.commands import AskedFor
 from fleet.review.comment import (
     LOOKED_AT_S,
+    REPLAN_S,
     Review,
     ReviewOutcome,
     SectionMarker,
@@ -63,6 +64,7 @@ REQUESTS_MOST = 50
 """Open requests that are planned; of more, those that changed last."""
 SOON_S = 1.0
 """The pause after a look in which a request was pushed to."""
+_AGAIN = f"it is tried again in {REPLAN_S / 60:.0f} minutes"
 UNKNOWN_S = 300.0
 """For how long a forge may not know a commit before that is trouble: it learns of a push after git does."""
 
@@ -310,7 +312,7 @@ class Reviewer:
         except MergeConflict as error:
             return replace(review, outcome=ReviewOutcome.CONFLICT, sentence=str(error)), None
         except SourceError as error:
-            return replace(review, sentence=str(error)), None
+            return replace(review, sentence=joined(str(error), _AGAIN)), None
         state = self.state()
         day = last_day(state.day, world.snapshot.now_s)
         planned = PlanJob(
@@ -319,7 +321,7 @@ class Reviewer:
         if planned.error is not None:
             log.error("review_not_planned", request=request.number, exc_info=planned.error)
             words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
-            return replace(review, sentence=words), None
+            return replace(review, sentence=joined(words, _AGAIN)), None
         review = planned_review(
             review, planned.plan, planned.problems, observed=trusted, suspended=trusted and state.suspended
         )

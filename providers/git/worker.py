@@ -4,6 +4,7 @@ It confines itself before it opens anything, answers questions from its standard
 the other, and ends with its input. Credentials come by the pipe: neither its arguments nor its environment have any.
 """
 
+import gc
 import os
 import pickle
 import sys
@@ -48,12 +49,16 @@ def serve(inbox: IO[bytes], outbox: IO[bytes]) -> None:
             made.append(RepositoryReader(start, SystemClock(), say))
         return made[0].answer(question)
 
+    gc.freeze()
     while (asked := read_frame(inbox, _MOST_ASKED)) is not None:
         question: Question = pickle.loads(asked)  # noqa: S301 - from the agent, our parent
         start_watch(start.reader)
         answer = _guarded(partial(answered, question), start)
         stop_watch()
         say(answer)
+        # A pygit2.Repository is a circle that holds its packs open, and what is left of one answer fills no generation:
+        # after some hundred of them the next merge finds no file descriptor.
+        gc.collect()
 
 
 def _guarded(answered: Callable[[], Answer], start: ReaderStart) -> Answer:

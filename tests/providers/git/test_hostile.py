@@ -24,7 +24,7 @@ from providers.git.limits import MirrorLimits, ReaderLimits
 from providers.git.packscan import PackScan
 from providers.git.settings import GitSettings
 from providers.git.source import GitSource
-from tests.providers.git.support import ENVIRONMENT, GitHttpServer, WorkTree
+from tests.providers.git.support import ENVIRONMENT, MAIN, GitHttpServer, WorkTree
 
 MIB = 1024 * 1024
 MakeSource = Callable[..., GitSource]
@@ -196,6 +196,19 @@ def test_a_reader_that_is_killed_is_replaced(work: WorkTree, make_source: MakeSo
     assert running is not None
     source.close()
     assert running.returncode is not None
+
+
+def test_a_reader_lets_go_of_the_packs_of_those_before(work: WorkTree, make_source: MakeSource) -> None:
+    """A request that was pushed to a thousand times had it run out of file descriptors in the middle of a merge."""
+    source = make_source("http", mirror=MirrorLimits(max_packs=3))
+    main = work.head()
+    for n in range(30):
+        work.commit(text=f"n: {n}\n")
+        source.merged_files(main, source.fetch_ref(MAIN))
+    process = source._reader._process
+    assert process is not None
+    held = [it.readlink() for it in Path(f"/proc/{process.pid}/fd").iterdir()]
+    assert len([it for it in held if ".pack" in it.name]) <= 2 * 3
 
 
 def test_the_end_of_the_agent_waits_for_no_answer(tmp_path: Path, clock: VirtualClock, silent_port: int) -> None:
