@@ -288,7 +288,7 @@ class Sync:
             self._attempt(event, "Invalid", in_short(planned.problems), now_s, problems=planned.problems, stalled=True)
             return ()
         fleet, plan = planned.fleet, planned.plan
-        if not event.restored and (self._passes_by(event, fleet, now_s) or self._suspended(event, fleet, plan, now_s)):
+        if not event.restored and any(it(event, fleet, plan, now_s) for it in (self._passes_by, self._suspended)):
             return ()
         refusal = self._held_back(event, fleet, now_s)
         if refusal is None and plan.refusals and not event.restored:
@@ -318,12 +318,13 @@ class Sync:
         self.adopted(event.revision, fleet)
         return ()
 
-    def _passes_by(self, event: Pushed, fleet: Fleet, now_s: float) -> bool:
-        """Whether a revision says for this cluster just what is in force, or what waits for approval, says.
-
-        Neither needs an approval, nor a signature, of this one: it does not come into force.
-        """
+    def _passes_by(self, event: Pushed, fleet: Fleet, plan: Plan, now_s: float) -> bool:
+        """Whether a revision says for this cluster what is in force, or waits for approval, and needs neither."""
         known = self._unapproved_says
+        if self.fleet is not None and event.revision == self.state.applied:  # a restart, or the branch went back to it
+            self._settled(event)
+            self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan)
+            return True
         if says_the_same(self.fleet, fleet):
             self._settled(event)
             if self.state.outcome != "Applied":

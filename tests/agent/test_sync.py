@@ -208,6 +208,33 @@ def test_what_was_in_force_comes_back_past_rails_signatures_and_freezes() -> Non
     assert (sync.state.applied, sync.state.outcome) == ("r1", "Applied")
 
 
+def test_what_is_in_force_is_not_judged_again_when_it_is_pushed_after_a_restart() -> None:
+    """With its own plan, so that its status does not tell of a fleet that is bought anew."""
+    window = {"name": "always", "schedule": "* * * * *", "duration": "1h"}
+    everything = policy(signatures={"required": True}, freezeWindows=[window], guardRails={"maxNodesAdded": 0})
+    sync = Sync()
+    sync.hear(push("r1", fixed(4, everything)))
+    sync.hear(push("r1", fixed(4, everything), restored=True))
+    settle(sync, EMPTY, NOW)
+    settle(sync, machines(sync, 4), NOW)
+    assert (sync.state.applied, sync.state.outcome, sync.holds_decisions) == ("r1", "Applied", False)
+    assert sync.state.plan is not None
+    assert (sync.state.plan.base_revision, sync.state.plan.head_revision) == ("r1", "r1")
+
+
+def test_a_branch_that_goes_back_to_what_is_in_force_ends_a_refusal() -> None:
+    window = {"name": "always", "schedule": "* * * * *", "duration": "1h"}
+    sync = in_force(fixed(1, policy(freezeWindows=[window])))
+    before = sync.state
+    sync.hear(push("r2", fixed(2, policy(freezeWindows=[window]))))
+    settle(sync, EMPTY, NOW)
+    assert sync.state.outcome == "Frozen"
+    sync.hear(push("r1", fixed(1, policy(freezeWindows=[window]))))
+    settle(sync, EMPTY, NOW + 1)
+    assert (sync.state.applied, sync.state.attempted, sync.state.outcome) == ("r1", "r1", "Applied")
+    assert (sync.state.convergence, sync.state.day) == (before.convergence, before.day)
+
+
 def test_what_was_refused_before_the_restart_is_refused_after_it() -> None:
     sync = Sync()
     sync.hear(push("r1", fixed(4), restored=True))
