@@ -12,7 +12,7 @@ from agent.cli import exits
 from agent.cli.look import catalog_of
 from agent.cli.replay_executors import UnusableExecutor, executor_of
 from agent.cli.replay_grid import read_grid
-from agent.cli.validate import WrongCluster, cluster_meant, read_folder, region_for
+from agent.cli.validate import WrongCluster, cluster_meant, own_files, read_folder, region_for
 from fleet.replay.charts import to_html
 from fleet.replay.outcome import ReplayOutcome
 from fleet.replay.render import to_json, to_markdown, to_table
@@ -21,7 +21,7 @@ from fleet.replay.variants import Grid, UnknownVariant, Variant
 from fleet.replay.virtual_agent import NeverAtRest
 from fleet.replay.virtual_run import ReplayWindow, at_home, replay, unqueued
 from model.fleet import Fleet
-from model.loader import ClusterFiles, InvalidFleet, clusters_in, load
+from model.loader import InvalidFleet, clusters_in, load
 from model.report import text as problem_text
 from providers.traces import ReadTrace, TraceError, read_trace
 
@@ -113,7 +113,7 @@ def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
             " / ".join(filter(None, (name, variant.name))), files, work, window, region, variant, request.cluster
         )
         for name, files in fleets.items()
-        for region in (region_for(request.region, _own(files, request.cluster)),)
+        for region in (region_for(request.region, own_files(files, request.cluster)),)
         for work, window in (_work(request, read, fleets, files),)
         for variant in grid.variants()
     ]
@@ -157,13 +157,6 @@ _GRACE_S = 3600.0
 
 def _homely(fleet: Fleet, work: Sequence[SubmittedGang]) -> list[SubmittedGang]:
     return list(map(partial(at_home, fleet), work))
-
-
-def _own(files: Mapping[str, bytes], cluster: str) -> Mapping[str, bytes]:
-    """The files of one cluster, where there are several; all of them else."""
-    clusters = clusters_in(files)
-    made = clusters.files_of(cluster) if clusters.any else ()
-    return {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
 
 
 def _fleets(request: ReplayRequest) -> dict[str, Mapping[str, bytes]]:

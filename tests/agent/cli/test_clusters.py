@@ -90,6 +90,39 @@ def test_the_folder_of_a_cluster_stands_for_all_it_is_made_of(clone: Path, folde
     assert muster("offers", "--gpu", "h100").exit_code == exits.INVALID, "of which of them?"
 
 
+def test_offers_of_one_cluster_are_of_its_own_region(clone: Path) -> None:
+    """From the root, for both of them; each has offers of its own zones alone."""
+
+    def region(*arguments: object) -> str:
+        done = muster("offers", "--gpu", "a10g", *arguments, "--output", "json")
+        assert done.exit_code == exits.OK, done.stderr
+        return str(json.loads(done.stdout)["region"])
+
+    assert region("--cluster", "frankfurt") == "eu-central-1"
+    assert region("--fleet", ".", "--cluster", "virginia") == "us-east-1"
+    assert region("--fleet", "clusters/frankfurt", "--cluster", "frankfurt") == "eu-central-1"
+    assert region("--cluster", "frankfurt", "--region", "us-east-1") == "us-east-1"
+    assert region("--cluster", "frankfurt", "--agent", "http://127.0.0.1:9") == "eu-central-1", "no agent has others"
+
+
+@pytest.mark.parametrize(
+    "command", [("offers", "--gpu", "h100"), ("explain", "pool", "h100"), ("explain", "node", "n")]
+)
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--cluster", "virgina"), exits.INVALID, "did you mean 'virginia'?"),
+        (("--fleet", "clusters/virginia", "--cluster", "frankfurt"), exits.ERROR, "is the folder of cluster virginia"),
+        (("--fleet", "base", "--cluster", "virginia"), exits.ERROR, "so there is none named 'virginia'"),
+    ],
+)
+def test_who_asks_of_another_cluster_than_there_is_is_told(
+    clone: Path, command: tuple[str, ...], arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    done = muster(*command, *arguments)
+    assert (done.exit_code, words in done.stderr) == (code, True), done.stderr
+
+
 def test_plan_is_of_one_cluster(clone: Path) -> None:
     changed(clone / "clusters/virginia/patches.yaml", "nodes: 16", "nodes: 20")
     done = muster("plan", "--from", "HEAD", "--cluster", "virginia")
