@@ -185,6 +185,12 @@ def own_files(files: Mapping[str, bytes], cluster: str) -> Mapping[str, bytes]:
     return {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
 
 
+def is_absent(files: Mapping[str, bytes], cluster: str) -> bool:
+    """Whether files declare other clusters and not yet this one."""
+    clusters = clusters_in(files)
+    return bool(cluster) and clusters.any and not clusters.unnamed and cluster not in clusters.names
+
+
 def cluster_at(folder: Path) -> PlacedCluster | None:
     """The Cluster that stands in a folder of a repository; None where none does that could be read. Errors: OSError."""
     inside = folder.resolve()

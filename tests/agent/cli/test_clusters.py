@@ -1,6 +1,7 @@
 """Several clusters of one repository, on the command line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,23 @@ def test_replay_of_one_cluster_at_two_revisions(clone: Path, tmp_path: Path) -> 
     assert muster("replay", "--trace", work, "--cluster", "nowhere").exit_code == exits.INVALID
     done = muster("replay", "base", "--trace", work, "--cluster", "virginia")
     assert (done.exit_code, "so there is none named 'virginia'" in done.stderr) == (exits.ERROR, True)
+
+
+def test_replay_of_a_cluster_that_is_new_begins_with_nothing(clone: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work.csv"
+    work.write_text(WORK, encoding="utf-8")
+    shutil.move(clone / "clusters/virginia", tmp_path)
+    git(clone, "commit", "--all", "--quiet", "--message", "One cluster")
+    shutil.move(tmp_path / "virginia", clone / "clusters")
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(
+        "m:\n  - {name: as now}\n  - {name: dear, prices: [{zone: us-east-1a, factor: 2}]}\n", encoding="utf-8"
+    )
+    asked = ("replay", "--trace", work, "--window", "1h", "--from", "HEAD")
+    for arguments in (("--cluster", "virginia"), ("clusters/virginia",)):
+        done = muster(*asked, *arguments, "--scenarios", grid, "--jobs", "1")
+        assert done.exit_code == exits.OK, done.stderr
+        assert "HEAD (without virginia) / dear: waiting at the end: QueueNotFound 1" in done.stdout
+        assert "working tree / dear: waiting" not in done.stdout
+    assert muster(*asked, "--to", "HEAD", "--cluster", "virginia").exit_code == exits.INVALID, "it has to be there now"
+    assert muster(*asked, "--cluster", "nowhere").exit_code == exits.INVALID
