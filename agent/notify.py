@@ -155,15 +155,29 @@ class Notifier(Watcher):
 
     def _attempt(self, sink: NotificationSink, news: News) -> Delivery:
         """One try to send; on the outbox's thread, so it reads nothing that changes but secrets."""
-        address, secret = self._address(sink), self._secret(sink.secret_env) if sink.secret_env else ""
-        if not address:
-            log.warning("sink_without_address", sink=sink.name, variable=sink.address_env)
-            return Delivery(sent=False, why=f"{sink.address_env} holds no address that begins with https:// or http://")
-        if sink.secret_env and not secret:
-            log.warning("sink_without_secret", sink=sink.name, variable=sink.secret_env)
-            return Delivery(sent=False, why=f"{sink.secret_env} holds no secret")
+        address, secret = self._held_for(sink)
+        if why := _lacking(sink, address, secret):
+            lacks = ("sink_without_secret", sink.secret_env) if address else ("sink_without_address", sink.address_env)
+            log.warning(lacks[0], sink=sink.name, variable=lacks[1])
+            return Delivery(sent=False, why=why, still=partial(self._lacks, sink.name))
         inside = secret if sink.type == "PagerDuty" else ""
-        return post_json(sink.name, address, news.body(self.cluster, sink.type, inside), "" if inside else secret)
+        came = post_json(sink.name, address, news.body(self.cluster, sink.type, inside), "" if inside else secret)
+        return came._replace(still=partial(self._lacks, sink.name, address, came.why)) if came.unusable else came
+
+    def _lacks(self, name: str, unusable: str = "", why: str = "") -> str:
+        """Returns why nothing can be sent to a sink now; empty where something may be, or it is declared no more.
+
+        `unusable` is an address that is none, and `why`. On the outbox's thread, as `_attempt`: a fleet is a value.
+        """
+        sink = next((it for it in self._fleet.policy.spec.notifications if it.name == name), None)
+        if sink is None:
+            return ""
+        address, secret = self._held_for(sink)
+        return why if address and address == unusable else _lacking(sink, address, secret)
+
+    def _held_for(self, sink: NotificationSink) -> tuple[str, str]:
+        """Returns address and secret of a sink as they are now; empty where there is none."""
+        return self._address(sink), self._secret(sink.secret_env) if sink.secret_env else ""
 
     def _secret(self, name: str) -> str:
         """Returns what a variable or a file of the folder holds; empty where there is none."""
@@ -178,6 +192,13 @@ class Notifier(Watcher):
         """Returns the sink's address; empty where there is none, or one that is not of the web."""
         address = self._secret(sink.address_env)
         return address if address.startswith(("https://", "http://")) and address.isprintable() else ""
+
+
+def _lacking(sink: NotificationSink, address: str, secret: str) -> str:
+    """Returns what of a sink nobody has given us; empty where all of it is there."""
+    if not address:
+        return f"{sink.address_env} holds no address that begins with https:// or http://"
+    return f"{sink.secret_env} holds no secret" if sink.secret_env and not secret else ""
 
 
 def _severity(announce: Announce) -> Literal["Info", "Warning"]:

@@ -9,12 +9,14 @@ import hmac
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import structlog
 
+from model.plain_text import instant
 from providers.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -28,6 +30,8 @@ LONGEST_PAUSE_S: Final = 300.0
 SIGNATURE: Final = "X-Muster-Signature-256"
 TOLD_AFTER: Final = 3
 """Attempts in a row after which a sink that may answer later is told of as failing; one that will not is so at once."""
+LOOKS_AGAIN_S: Final = 30.0
+"""So often it is looked whether a sink that lacks something here has it by now."""
 _SEND_S = 5.0
 _TOO_MANY = 429
 
@@ -40,6 +44,11 @@ class Delivery(NamedTuple):
     pause_s: float = 0.0
     why: str = ""
     """Why it was not sent, without the address."""
+    unusable: bool = False
+    """The address is none: nobody was asked."""
+    still: Callable[[], str] | None = None
+    """Says why nothing can be sent now, empty where something may be; sends nothing, raises nothing. None: that is not
+    known before something is sent."""
 
 
 Attempt = Callable[[], Delivery]
@@ -54,6 +63,18 @@ class _SinkQueue:
     failures: int = 0
     trouble: str = ""
     """Why nothing reaches the sink; empty while something does, or nobody knows."""
+    still: Callable[[], str] | None = None
+    """As of the delivery that the trouble is of."""
+    looked_s: float = 0.0
+    """When that was asked last."""
+    failing_since_s: float | None = None
+    """When the first of the attempts was that have failed since (epoch); None = the last one did not."""
+
+    @property
+    def words(self) -> str:
+        """Returns the trouble with since when it is so, and what ends it."""
+        further = "" if self.still else "; what waits is tried again" if self.waiting else "; tried with the next news"
+        return f"{self.trouble} (since {instant(self.failing_since_s or 0.0)}{further})"
 
 
 class Outbox:
@@ -82,7 +103,7 @@ class Outbox:
     def troubles(self) -> Mapping[str, str]:
         """Sink -> why nothing reaches it; without those that something has reached since."""
         with self._changed:
-            return {name: it.trouble for name, it in sorted(self._sinks.items()) if it.trouble}
+            return {name: it.words for name, it in sorted(self._sinks.items()) if it.trouble}
 
     def start(self) -> None:
         """Begin to send."""
@@ -97,25 +118,48 @@ class Outbox:
         self._thread.join(2 * _SEND_S)
 
     def step(self) -> float | None:
-        """Makes one attempt, if one is due; the seconds until the next is, None while nothing waits."""
+        """Makes one attempt, or looks whether a sink has by now what it lacked; whatever is due first.
+
+        Returns the seconds until the next of them is due, None while there is none.
+        """
         now_s = self._clock.monotonic()
         with self._changed:
-            due = min(((it.due_s, name) for name, it in self._sinks.items() if it.waiting), default=None)
-            if due is None:
-                return None
-            if due[0] > now_s:
-                return due[0] - now_s
-            queue = self._sinks[due[1]]
-            first = queue.waiting[0]
+            at_s, looks, sink = min(self._dues(), default=(inf, False, ""))
+            if at_s > now_s:
+                return at_s - now_s if at_s < inf else None
+            queue = self._sinks[sink]
+            first = queue.waiting[0] if not looks else None
+        if first is None:
+            self._look(queue)
+            return 0.0
         delivery = first[1]()
         with self._changed:
-            self._settle(due[1], queue, first, delivery)
+            self._settle(sink, queue, first, delivery)
         return 0.0
+
+    def _dues(self) -> Iterator[tuple[float, bool, str]]:
+        """Yields when something is due of a sink, and whether that is a look alone."""
+        for name, it in self._sinks.items():
+            if it.waiting:
+                yield it.due_s, False, name
+            if it.still is not None:
+                yield it.looked_s + LOOKS_AGAIN_S, True, name
+
+    def _look(self, queue: _SinkQueue) -> None:
+        why = queue.still() if queue.still is not None else ""
+        with self._changed:
+            queue.trouble, queue.looked_s = why, self._clock.monotonic()
+            if not why:
+                queue.still, queue.failing_since_s = None, None
 
     def _settle(self, sink: str, queue: _SinkQueue, first: tuple[float, Attempt], delivery: Delivery) -> None:
         now_s = self._clock.monotonic()
+        if delivery.sent:
+            queue.failing_since_s = None
+        elif queue.failing_since_s is None:
+            queue.failing_since_s = self._clock.now()
         if delivery.sent or not delivery.again or queue.failures + 1 >= TOLD_AFTER:
-            queue.trouble = delivery.why
+            queue.trouble, queue.still, queue.looked_s = delivery.why, delivery.still, now_s
         expired = delivery.again and now_s - first[0] >= KEPT_S
         if not delivery.again or expired:
             if queue.waiting and queue.waiting[0] is first:  # else it was dropped for a newer one meanwhile
@@ -172,7 +216,7 @@ def post_json(sink: str, address: str, body: Mapping[str, Any], secret: str = ""
             )
         except (urllib3.exceptions.LocationValueError, ValueError) as error:
             log.warning("notification_failed", sink=sink, why=type(error).__name__)
-            return Delivery(sent=False, why=f"its address cannot be used ({type(error).__name__})")
+            return Delivery(sent=False, why=f"its address cannot be used ({type(error).__name__})", unusable=True)
         except urllib3.exceptions.HTTPError as error:
             log.warning("notification_failed", sink=sink, why=type(error).__name__)
             return Delivery(sent=False, again=True, why=f"it does not answer ({type(error).__name__})")

@@ -38,7 +38,7 @@ from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import NodePool
 from model.plain_text import counted
-from model.problem import Problem
+from model.problem import Problem, errors_first
 from providers.kube.objects import (
     DriftReport,
     Finding,
@@ -260,7 +260,7 @@ def sync_report(
         history = remembered(history, _attempt(state))
     elif state.attempted and state.hands.words:
         history = (_by_hands(history[0], state), *history[1:])
-    shown = tuple(SyncProblem(p.file, p.line, p.column, _words(p)) for p in state.problems)
+    shown = tuple(SyncProblem(p.file, p.line, p.column, _words(p)) for p in errors_first(state.problems))
     return SyncReport(
         name,
         observed=state.observed,
@@ -274,7 +274,7 @@ def sync_report(
         plan=_summary(state.plan) if state.plan else None if state.attempted else before.plan,
         handled_request=state.handled_request or before.handled_request,
         problems=shown,
-        problem_count=len(shown),
+        problem_count=sum(it.severity == "error" for it in state.problems),
         day=state.day,
         approved=state.approved,
         convergence=state.convergence,
@@ -406,6 +406,7 @@ def _told_of(failures: Failures, subject: str) -> tuple[Finding, ...]:
 
 def _words(problem: Problem) -> str:
     text = f"{problem.path}: {problem.message}" if problem.path else problem.message
+    text = f"warning: {text}" if problem.severity == "warning" else text
     return f"{text} (hint: {problem.hint})" if problem.hint else text
 
 

@@ -25,8 +25,10 @@ from agent.cli.options import (
     FleetCluster,
     Kubeconfig,
     LedgerFile,
+    LookCluster,
     Output,
     PlanFormat,
+    PriceRegion,
     ProblemFormat,
     ReplayFormat,
     ReportFormat,
@@ -198,7 +200,8 @@ def offers(
         typer.Option("--world/--no-world", help="With files: ask the cluster what limits leave and what is short."),
     ] = False,
     most: Annotated[int, typer.Option("--most", min=0, help="Rows of the table; 0 = all.")] = 20,
-    region: Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")] = "",
+    region: PriceRegion = "",
+    cluster: LookCluster = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = TableFormat.TEXT,
@@ -206,7 +209,7 @@ def offers(
     """What could serve so many GPUs: every way the pools may buy them, cheapest first, and what is against each."""
     from agent.cli.offers import OffersRequest, show_offers
 
-    asked, place = (gpu, count, pool, zone, capacity_type), (kubeconfig, context, region, most)
+    asked, place = (gpu, count, pool, zone, capacity_type), (kubeconfig, context, region, most, cluster)
     raise typer.Exit(show_offers(OffersRequest(*asked, agent_address(agent), fleet, world, *place), output.value))
 
 

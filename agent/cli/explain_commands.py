@@ -11,6 +11,7 @@ from agent.cli.options import (
     Context,
     FilesOrAgent,
     Kubeconfig,
+    LookCluster,
     LookRegion,
     Output,
     TableFormat,
@@ -58,17 +59,20 @@ def explain_workload(
 
 
 def _told(
-    what: str, name: str, agent: str, fleet: Path | None, region: str, place: tuple[Path | None, str | None]
+    what: str, name: str, agent: str, fleet: Path | None, of: tuple[str, str], place: tuple[Path | None, str | None]
 ) -> int:
-    """What the agent says of one of `nodes`, `pools`, `pods`, `buffers`; where there are files, what they come to."""
+    """What the agent says of one of `nodes`, `pools`, `pods`, `buffers`; where there are files, what they come to.
+
+    `of` is a region and a Cluster of the files.
+    """
     address = agent_address(agent)
-    if address and fleet is None and not region:
+    if address and fleet is None and not any(of):
         from agent.cli.explain import print_asked
 
         return print_asked(address, f"/api/{what}/{quote(name)}", place)
     from agent.cli.here import explain_here
 
-    return explain_here(what, name, fleet, region, place)
+    return explain_here(what, name, fleet, *of, place)
 
 
 @explain.command("node")
@@ -80,11 +84,12 @@ def explain_node(
         typer.Option(help="The fleet's files, instead of the agent: what each disruption method says by them."),
     ] = None,
     region: LookRegion = "",
+    cluster: LookCluster = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Why a machine was bought, what stands on it, and why it is kept or going."""
-    raise typer.Exit(_told("nodes", name, agent, fleet, region, (kubeconfig, context)))
+    raise typer.Exit(_told("nodes", name, agent, fleet, (region, cluster), (kubeconfig, context)))
 
 
 @explain.command("pod")
@@ -94,12 +99,13 @@ def explain_pod(
     agent: AgentAddress = "",
     fleet: FilesOrAgent = None,
     region: LookRegion = "",
+    cluster: LookCluster = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Where a pod that belongs to no gang stands or should, or why no machine is bought for it."""
     name = f"{namespace}/{name}" if namespace else name
-    raise typer.Exit(_told("pods", name, agent, fleet, region, (kubeconfig, context)))
+    raise typer.Exit(_told("pods", name, agent, fleet, (region, cluster), (kubeconfig, context)))
 
 
 @explain.command("buffer")
@@ -108,11 +114,12 @@ def explain_buffer(
     agent: AgentAddress = "",
     fleet: FilesOrAgent = None,
     region: LookRegion = "",
+    cluster: LookCluster = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """For how many pods of a CapacityBuffer there is room, on which machines, and why not for all."""
-    raise typer.Exit(_told("buffers", name, agent, fleet, region, (kubeconfig, context)))
+    raise typer.Exit(_told("buffers", name, agent, fleet, (region, cluster), (kubeconfig, context)))
 
 
 @explain.command("pool")
@@ -121,8 +128,9 @@ def explain_pool(
     agent: AgentAddress = "",
     fleet: FilesOrAgent = None,
     region: LookRegion = "",
+    cluster: LookCluster = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """What limits a pool: limits, budgets, freezes, shortages, the way to its offers, and who waits for it."""
-    raise typer.Exit(_told("pools", name, agent, fleet, region, (kubeconfig, context)))
+    raise typer.Exit(_told("pools", name, agent, fleet, (region, cluster), (kubeconfig, context)))

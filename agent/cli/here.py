@@ -8,7 +8,7 @@ from typing import Any, Final
 from agent.answers import NothingSo, price_words
 from agent.cli import exits
 from agent.cli.look import Look, answered, look_at, look_away
-from agent.cli.validate import read_folder, region_for
+from agent.cli.validate import WrongCluster, declared_in, own_files, region_for
 from model.fleet import Fleet
 from model.loader import load
 from model.plain_text import plain_lines
@@ -60,23 +60,24 @@ def _check_declared(what: str, fleet: Fleet, name: str) -> None:
         buffers_called(fleet, name)
 
 
-def explain_here(what: str, name: str, folder: Path | None, region: str, place: tuple[Path | None, str | None]) -> int:
+def explain_here(
+    what: str, name: str, folder: Path | None, region: str, cluster: str, place: tuple[Path | None, str | None]
+) -> int:
     """Print the explanation of one of `nodes`, `pools`, `pods` or `buffers`; the exit code.
 
     `place` is a kubeconfig and a context. Without a folder it is the one that the user stands in; of nodes there is
-    something to say without any files.
+    something to say without any files. `cluster` is the Cluster that is meant, where the folder holds several.
     """
 
     def answer() -> int:
-        if what == "nodes" and folder is None:
+        if what == "nodes" and folder is None and not cluster:
             from agent.answers.node import node_lines
 
             told: Iterable[str] = node_lines(None, look_at(*place, region_for(region, {})).snapshot, name)
         else:
-            files = read_folder(folder or Path())
-            fleet = load(files)
+            fleet, where = _fleet(folder, region, cluster)
             _check_declared(what, fleet, name)
-            told = _ANSWERS[what](fleet, look_at(*place, region_for(region, files)), name)
+            told = _ANSWERS[what](fleet, look_at(*place, where), name)
         sys.stdout.write(plain_lines(told) + "\n")
         return exits.OK
 
@@ -87,6 +88,7 @@ def offers_here(
     ask: tuple[str, int, str, str, str],
     folder: Path | None,
     region: str,
+    cluster: str,
     place: tuple[Path | None, str | None] | None,
     show: Callable[[Mapping[str, Any]], int],
 ) -> int:
@@ -95,8 +97,7 @@ def offers_here(
     from fleet.explain.offers import GpuRequest, UnknownGpu
 
     def answer() -> int:
-        files = read_folder(folder or Path())
-        fleet, where = load(files), region_for(region, files)
+        fleet, where = _fleet(folder, region, cluster)
         look = look_away(where) if place is None else look_at(*place, where)
         asked, priced_at_s = place is not None, look.agent_priced_at_s
         try:
@@ -109,9 +110,15 @@ def offers_here(
     return _told(answer)
 
 
+def _fleet(folder: Path | None, region: str, cluster: str) -> tuple[Fleet, str]:
+    """What a folder declares, of the Cluster that is meant, and the region of its offers."""
+    files, meant = declared_in(folder or Path(), cluster)
+    return load(files, cluster=meant), region_for(region, own_files(files, meant))
+
+
 def _told(answer: Callable[[], int]) -> int:
     try:
         return answered(answer)
-    except NothingSo as error:
+    except (NothingSo, WrongCluster) as error:
         exits.complain(error)
         return exits.ERROR

@@ -37,11 +37,13 @@ class OffersRequest:
     region: str = ""
     most: int = 0
     """Rows of the table; 0 = all."""
+    cluster: str = ""
+    """The Cluster of the files that is meant; empty = the only one, or that in whose folder they are."""
 
     @property
     def by_agent(self) -> bool:
         """Returns whether the agent is asked, of the fleet in force."""
-        return bool(self.agent) and self.fleet is None and not self.region
+        return bool(self.agent) and self.fleet is None and not self.region and not self.cluster
 
 
 def show_offers(request: OffersRequest, output: str) -> int:
@@ -51,7 +53,8 @@ def show_offers(request: OffersRequest, output: str) -> int:
 
         ask = request.gpu, request.count, request.pool, request.zone, request.capacity_type
         place = (request.kubeconfig, request.context) if request.world else None
-        return offers_here(ask, request.fleet, request.region, place, lambda told: _show(request, told, output))
+        asked_of = request.fleet, request.region, request.cluster, place
+        return offers_here(ask, *asked_of, lambda told: _show(request, told, output))
     asked = {
         "gpu": request.gpu,
         "count": request.count,

@@ -84,6 +84,9 @@ FilesOrAgent = Annotated[
 LookRegion = Annotated[
     str, typer.Option("--region", help="With files: AWS region of the offers; default: of the fleet's zones.")
 ]
+LookCluster = Annotated[
+    str, typer.Option("--cluster", help="With files: the Cluster of them that is meant; default: the only one.")
+]
 Output = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
 Cluster = Annotated[str, typer.Option("--cluster", help="Name of the FleetSync; default: the only one.")]
 FleetCluster = Annotated[

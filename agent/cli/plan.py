@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.cli import exits
-from agent.cli.validate import WrongCluster, cluster_meant, listing_for, read_folder, region_for, shown_folder
+from agent.cli.validate import (
+    WrongCluster,
+    cluster_meant,
+    is_absent,
+    listing_for,
+    read_folder,
+    region_for,
+    shown_folder,
+)
 from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.plan import Plan, declared_plan, make_plan
@@ -182,8 +190,7 @@ def _plan(request: PlanRequest, sides: _Sides, cluster: str) -> Plan:
 
 def _base(files: Mapping[str, bytes], name: str, cluster: str) -> tuple[Fleet, str]:
     """What is compared with, and its name; nothing where the cluster was not there yet, as for its agent then."""
-    clusters = clusters_in(files)
-    if cluster and clusters.any and not clusters.unnamed and cluster not in clusters.names:
+    if is_absent(files, cluster):
         return Fleet(), ""
     return load(files, cluster=cluster), name
 

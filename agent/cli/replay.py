@@ -12,7 +12,7 @@ from agent.cli import exits
 from agent.cli.look import catalog_of
 from agent.cli.replay_executors import UnusableExecutor, executor_of
 from agent.cli.replay_grid import read_grid
-from agent.cli.validate import WrongCluster, cluster_meant, read_folder, region_for
+from agent.cli.validate import WrongCluster, cluster_meant, is_absent, own_files, read_folder, region_for
 from fleet.replay.charts import to_html
 from fleet.replay.outcome import ReplayOutcome
 from fleet.replay.render import to_json, to_markdown, to_table
@@ -21,7 +21,7 @@ from fleet.replay.variants import Grid, UnknownVariant, Variant
 from fleet.replay.virtual_agent import NeverAtRest
 from fleet.replay.virtual_run import ReplayWindow, at_home, replay, unqueued
 from model.fleet import Fleet
-from model.loader import ClusterFiles, InvalidFleet, clusters_in, load
+from model.loader import InvalidFleet, clusters_in, load
 from model.report import text as problem_text
 from providers.traces import ReadTrace, TraceError, read_trace
 
@@ -102,6 +102,7 @@ def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
     repository, path, cluster = cluster_meant(request.repository, request.path, request.cluster)
     request = replace(request, repository=repository, path=path, cluster=cluster)
     fleets = _fleets(request)
+    head = list(fleets.values())[-1]
     if request.cluster and not any(clusters_in(files).any for files in fleets.values()):
         raise UnusableWork(f"no file cluster.yaml there holds a Cluster, so there is none named {request.cluster!r}")
     grid = read_grid(request.scenarios) if request.scenarios else Grid()
@@ -113,7 +114,7 @@ def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
             " / ".join(filter(None, (name, variant.name))), files, work, window, region, variant, request.cluster
         )
         for name, files in fleets.items()
-        for region in (region_for(request.region, _own(files, request.cluster)),)
+        for region in (region_for(request.region, own_files(files or head, request.cluster)),)
         for work, window in (_work(request, read, fleets, files),)
         for variant in grid.variants()
     ]
@@ -159,17 +160,15 @@ def _homely(fleet: Fleet, work: Sequence[SubmittedGang]) -> list[SubmittedGang]:
     return list(map(partial(at_home, fleet), work))
 
 
-def _own(files: Mapping[str, bytes], cluster: str) -> Mapping[str, bytes]:
-    """The files of one cluster, where there are several; all of them else."""
-    clusters = clusters_in(files)
-    made = clusters.files_of(cluster) if clusters.any else ()
-    return {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
-
-
 def _fleets(request: ReplayRequest) -> dict[str, Mapping[str, bytes]]:
-    """Name -> the fleet's files, base first."""
+    """Name -> the fleet's files, base first; none of a base in which the cluster was not there yet, as in a plan."""
     head = {request.head or "working tree": _files(request, request.head)}
-    return {request.base: _files(request, request.base), **head} if request.base else head
+    if not request.base:
+        return head
+    base = _files(request, request.base)
+    if is_absent(base, request.cluster):
+        return {f"{request.base} (without {request.cluster})": {}, **head}
+    return {request.base: base, **head}
 
 
 def _files(request: ReplayRequest, named: str) -> Mapping[str, bytes]:

@@ -71,8 +71,7 @@ def _judged(files: Mapping[str, bytes], name: str, clusters: Clusters, region: s
     from fleet.policy.checks import unreadable_checks
 
     made = clusters.files_of(name) if clusters.any else ()
-    own = {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
-    listing = listing_for(region, own)
+    listing = listing_for(region, own_files(files, name))
     if region and not listing.zones:
         exits.complain(f"nothing is known of what is sold in {region}: zones and offers go unchecked")
     loaded = inspect(files, further=(*catalog_checks(listing), unreadable_checks), cluster=name)
@@ -165,6 +164,31 @@ def cluster_meant(repository: Path, path: str, cluster: str) -> tuple[Path, str,
     if cluster not in ("", found.name):
         raise WrongCluster(f"{repository / path} is the folder of cluster {found.name}, and {cluster} is asked for")
     return found.root, "", found.name
+
+
+def declared_in(folder: Path, cluster: str) -> tuple[dict[str, bytes], str]:
+    """The files that declare the fleet of a folder, and the name of the Cluster that is meant; empty = the only one.
+
+    Errors: as of `read_folder`; `WrongCluster` where one is named and none is there, or another one is.
+    """
+    root, _, meant = cluster_meant(folder, "", cluster)
+    files = read_folder(root)
+    if cluster and not clusters_in(files).any:
+        raise WrongCluster(f"{folder}: no file cluster.yaml there holds a Cluster, so there is none named {cluster!r}")
+    return files, meant
+
+
+def own_files(files: Mapping[str, bytes], cluster: str) -> Mapping[str, bytes]:
+    """The files of one cluster, where there are several; all of them else."""
+    clusters = clusters_in(files)
+    made = clusters.files_of(cluster) if clusters.any else ()
+    return {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
+
+
+def is_absent(files: Mapping[str, bytes], cluster: str) -> bool:
+    """Whether files declare other clusters and not yet this one."""
+    clusters = clusters_in(files)
+    return bool(cluster) and clusters.any and not clusters.unnamed and cluster not in clusters.names
 
 
 def cluster_at(folder: Path) -> PlacedCluster | None:

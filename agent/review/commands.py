@@ -1,6 +1,8 @@
 """What comments of a request ask the agent for, answered by who may ask."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from agent.explanation import Otherwise, told_of
@@ -38,19 +40,23 @@ def asked_in(
     head: str,
     told: Callable[[AskedFor], str],
     still_leading: Callable[[], None],
+    after: Mapping[CommentCommand, str] = MappingProxyType({}),
 ) -> AskedInComments:
     """Answers commands that nobody has heard yet, questions by `told`; returns what they ask for.
+
+    `after` the merge some are not done any more, for the reason there.
 
     Who may not write in the repository gets a thumb down, and so does who asks for something that is not done; why it
     is not is told those who may write.
     """
     heard, shown = said.heard if said else 0, said is not None and said.head == head
+    undone = partial(_declined, forge, request, shown=shown, after=after)
     plan, approvers, answers = False, list[Approver](), list[str]()
     for comment in comments:
         if comment.ours or comment.id <= heard or not (commands := commands_in(comment.text)):
             continue
         may = may_write(forge, comment.author)
-        declined = {it: why for it in commands if may and (why := _declined(forge, request, comment, it, shown=shown))}
+        declined = {it: why for it in commands if may and (why := undone(comment, it))}
         still_leading()
         forge.acknowledge(request.number, comment, accepted=may and not declined)
         heard = max(heard, comment.id)
@@ -63,7 +69,15 @@ def asked_in(
     return AskedInComments(heard, plan, tuple(approvers), tuple(answers[-ANSWERS_MOST:]))
 
 
-def _declined(forge: Forge, request: PullRequest, comment: Comment, asked: AskedFor | NoCommand, *, shown: bool) -> str:
+def _declined(
+    forge: Forge,
+    request: PullRequest,
+    comment: Comment,
+    asked: AskedFor | NoCommand,
+    *,
+    shown: bool,
+    after: Mapping[CommentCommand, str],
+) -> str:
     """Returns why a command of somebody who may write is not done; empty where it is.
 
     A stranger's head is not planned, and none is approved, that was not told of before: another one may have been
@@ -71,6 +85,8 @@ def _declined(forge: Forge, request: PullRequest, comment: Comment, asked: Asked
     """
     if isinstance(asked, NoCommand):
         return asked.why
+    if asked.command in after:
+        return after[asked.command]
     if asked.command is CommentCommand.APPROVE and comment.edited:
         return _EDITED
     if shown or asked.command in _QUESTIONS:

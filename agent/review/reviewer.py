@@ -18,14 +18,13 @@ from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
 from agent.review.commands import AskedInComments, answered, asked_in, may_write
 from agent.review.forecaster import Forecaster, Proposed
+from agent.review.merged import WHILE_IT_WAITS, MergedRequests, commit_of, progress_of
 from agent.review.proposing import ImageProposer
-from agent.review.saying import SectionWriter, UntouchedRequests
-from agent.review.statuses import deployment_of
+from agent.review.saying import DeploymentWriter, SectionWriter, UntouchedRequests
 from agent.review.world import LastPass, PlannedRequest, ProposedCommits, RunsWithoutChange, said_beside, with_suspended
 from agent.sync import SyncState
 from agent.web.seen import Explain, explained_at_once
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
-from fleet.plan.convergence import Convergence
 from fleet.plan.guards import last_day
 from fleet.review.commands import AskedFor
 from fleet.review.comment import (
@@ -73,10 +72,6 @@ class Deposed(Exception):
     """Another agent may lead by now: nothing more is written to the forge."""
 
 
-WAITS_FOR_APPROVAL = frozenset({"Unapproved", "Stale"})
-"""Outcomes of a merged revision that an approval ends."""
-
-
 @dataclass(slots=True)
 class Reviewer:
     """Reviews the requests to merge into one branch. `look` is called again and again by one thread."""
@@ -115,11 +110,11 @@ class Reviewer:
     """What was last told of who approved a merge."""
     _writer: SectionWriter = field(init=False)
     _untouched: UntouchedRequests = field(init=False)
+    _merged: MergedRequests = field(init=False)
+    _deployments: DeploymentWriter = field(init=False)
     _images: ImageProposer = field(init=False)
     _anyway: RunsWithoutChange = field(init=False)
     _pauses: Backoff = field(default_factory=Backoff)
-    _undeployed: str = ""
-    """Why the forge takes no deployment of the newest revision."""
     _refusals: dict[str, str] = field(default_factory=dict)
     """Why a request rests, or the newest revision: what the forge said of it."""
     _unknown: dict[str, float] = field(default_factory=dict)
@@ -128,6 +123,8 @@ class Reviewer:
     def __post_init__(self) -> None:
         self._writer = SectionWriter(self.cluster, self._still_leading)
         self._untouched = UntouchedRequests(self.cluster, self.commits)
+        self._merged = MergedRequests(self.cluster, self.branch, self._writer, self.state, self.clock)
+        self._deployments = DeploymentWriter(self.branch, self._still_leading, self.count)
         self._anyway = RunsWithoutChange(self.clock)
         self._images = ImageProposer(self.cluster, self.branch, self.commits, self._still_leading)
 
@@ -174,7 +171,7 @@ class Reviewer:
         self._look_soon = False
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
-        subjects = {*map(_subject, opened), self._of_revision}
+        subjects = {*map(_subject, (*opened, *self._merged.known)), _MERGED, self._of_revision}
         self._refusals = {name: words for name, words in self._refusals.items() if name in subjects}
         self._unknown = {name: since_s for name, since_s in self._unknown.items() if name in subjects}
         self._writer.forget([it.number for it in opened])
@@ -183,8 +180,9 @@ class Reviewer:
             self.forecasts.keep({it.number: it.head for it in opened})
         refused = self._review_all(forge, opened, world) if opened else ""
         refused = self._images.propose(forge, world, opened) or refused
+        refused = self._hear_merged(forge, world) or refused
         refused = self._fenced(self._of_revision, partial(self._follow, forge, world)) or refused
-        return refused or self._undeployed or "; ".join(self.approvers.unknown_teams.values())
+        return refused or self._deployments.refused or "; ".join(self.approvers.unknown_teams.values())
 
     def _review_all(self, forge: Forge, opened: Sequence[PullRequest], world: LastPass) -> str:
         try:
@@ -354,19 +352,27 @@ class Reviewer:
 
     # -- after the merge --------------------------------------------------------------------------------------------
 
+    def _hear_merged(self, forge: Forge, world: LastPass) -> str:
+        changed: list[PullRequest] = []
+        refused = self._fenced(_MERGED, lambda: changed.extend(self._merged.look(forge)))
+        for request in changed:
+            hear = partial(self._merged.hear, forge, request, self._told_in(world))
+            refused = self._fenced(_subject(request), hear) or refused
+        return refused
+
     def _follow(self, forge: Forge, world: LastPass) -> None:
         """Tell the request that the newest revision came from what has become of it, and ask who approved it."""
         now = self.state()
         state = with_suspended(now)
-        outcome, sentence = after_merge(state.outcome, state.message, _progress(state))
+        outcome, sentence = after_merge(state.outcome, state.message, progress_of(state))
         told = (state.attempted, outcome.value, sentence)
-        commit = state.attempted.rpartition(":")[2]
-        waits = state.outcome in WAITS_FOR_APPROVAL
+        commit = commit_of(state.attempted)
+        waits = self._merged.takes_approvals(state)
         if not commit or (told == self._followed and not waits):
             return
         request = forge.merged_by(commit)
         if told != self._followed:
-            self._deploy(forge, commit, Review(self.cluster, commit, "", outcome, sentence), request)
+            self._deployments.tell(forge, Review(self.cluster, commit, "", outcome, sentence), request)
         if request is None:
             if waits:
                 why = "it came without a pull request, and nothing else can be approved"
@@ -379,7 +385,8 @@ class Reviewer:
             return  # nobody knows yet whether it changes anything of this cluster
         heard, answers = said.heard if said else 0, tuple[str, ...]()
         if waits:
-            asked = asked_in(forge, request, comments, said, commit, self._told_in(world), self._still_leading)
+            told_of, leads = self._told_in(world), self._still_leading
+            asked = asked_in(forge, request, comments, said, commit, told_of, leads, WHILE_IT_WAITS)
             self._tell_of_merge(MergeApproved(commit, self._given(forge, request, asked, state, world)))
             heard, answers = asked.heard, asked.answers
         news = self._followed[0] == state.attempted and told != self._followed
@@ -389,23 +396,9 @@ class Reviewer:
             review = Review(self.cluster, commit, "", outcome, sentence, state.plan, state.problems)
             review = replace(review, heard=heard, approvals=len(state.approved_by), answers=answers)
             self._say(forge, request, mine, review)
+        if waits:
+            self._merged.heard(request.number)
         self._followed = told  # told perhaps before a restart, after which the revision is planned again to nothing
-
-    def _deploy(self, forge: Forge, commit: str, review: Review, request: PullRequest | None) -> None:
-        """Shows on the forge how far a revision in force has come. What the forge refuses keeps nothing else back."""
-        told = deployment_of(review, self.branch, request.url if request else "")
-        if told is None:
-            return
-        self._still_leading()
-        try:
-            forge.put_deployment(told)
-        except (ForgeUnreachable, CommitUnknown):
-            raise
-        except ForgeError as error:
-            self.count(type(error).__name__)
-            self._undeployed = str(error)
-        else:
-            self._undeployed = ""
 
     def _given(
         self, forge: Forge, request: PullRequest, asked: AskedInComments, state: SyncState, world: LastPass
@@ -440,10 +433,7 @@ class Reviewer:
             raise Deposed
 
 
-def _progress(state: SyncState) -> Convergence | None:
-    """Returns how far the revision in force has come, where that is the one that was attempted last."""
-    found = state.convergence
-    return found if found is not None and found.revision == state.attempted == state.applied else None
+_MERGED = "merged requests"
 
 
 def _subject(request: PullRequest) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.review.statuses import commit_status
+from agent.review.statuses import commit_status, deployment_of
 from agent.review.world import ProposedCommits
 from fleet.review.comment import (
     MOVED,
@@ -24,7 +24,15 @@ from fleet.review.comment import (
     with_section,
 )
 from model.loader import cluster_digest
-from providers.forge.port import Comment, CommitStatus, Forge, PullRequest
+from providers.forge.port import (
+    Comment,
+    CommitStatus,
+    CommitUnknown,
+    Forge,
+    ForgeError,
+    ForgeUnreachable,
+    PullRequest,
+)
 from providers.git.errors import SourceError
 
 WRITES_MOST = 5
@@ -108,6 +116,35 @@ class SectionWriter:
         self._stated[review.head] = _Stated(status, stated.times + 1 if stated else 1)
         while len(self._stated) > STATED_MOST:
             del self._stated[next(iter(self._stated))]
+
+
+@dataclass(slots=True)
+class DeploymentWriter:
+    """Shows on the forge how far a revision in force has come."""
+
+    branch: str
+    still_leading: Callable[[], None]
+    """As in `SectionWriter`."""
+    count: Callable[[str], None]
+    """Counts what the forge refuses, by the error's name: that keeps nothing else back."""
+    refused: str = ""
+    """Why it takes no deployment of the newest revision."""
+
+    def tell(self, forge: Forge, review: Review, request: PullRequest | None) -> None:
+        """Tells how far the revision of a review has come, where it is in force."""
+        told = deployment_of(review, self.branch, request.url if request else "")
+        if told is None:
+            return
+        self.still_leading()
+        try:
+            forge.put_deployment(told)
+        except (ForgeUnreachable, CommitUnknown):
+            raise
+        except ForgeError as error:
+            self.count(type(error).__name__)
+            self.refused = str(error)
+        else:
+            self.refused = ""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """What comments of a pull request may ask the agent for."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -93,3 +94,11 @@ def _command(line: re.Match[str]) -> AskedFor | NoCommand:
 
 def _shown(line: re.Match[str]) -> str:
     return line[0].rstrip()[:_SHOWN_MOST]
+
+
+def not_after_merge(stands: str) -> Mapping[CommentCommand, str]:
+    """Returns the commands that come to nothing once a revision is judged, with why; `stands` says how it was."""
+    return {
+        CommentCommand.PLAN: f"nothing is planned of it any more: {stands}",
+        CommentCommand.APPROVE: f"nothing waits for an approval: {stands}",
+    }

@@ -379,6 +379,11 @@ def after_merge(outcome: str, message: str, progress: Convergence | None) -> tup
     return (ReviewOutcome.STALLED if progress.phase is ConvergencePhase.STALLED else found), told
 
 
+def stands(commit: str, outcome: ReviewOutcome) -> str:
+    """Returns the words for what became of a revision, as of the title of its section."""
+    return f"revision {commit[:12]} {_TITLES[outcome]}"
+
+
 def base_not_in_force(base: str, attempted: str, applied: str, outcome: str) -> str:
     """Returns the sentence to a plan whose base changes something itself: a revision that was attempted in vain.
 

@@ -191,6 +191,13 @@ class Forge(Protocol):
         """Returns the merged request whose merge commit this is, with its merger; None: the commit came another way."""
         ...
 
+    def merged_lately(self, base: str) -> Sequence[PullRequest]:
+        """Returns merged requests into the branch `base`, of the thirty closed that changed last, newest change first.
+
+        A comment is a change. It is one question to the forge, however many were merged.
+        """
+        ...
+
     def permission(self, user: str) -> Permission:
         """Returns what a user may do in the repository now."""
         ...

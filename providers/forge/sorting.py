@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from providers.forge.port import Approval, Comment, PullRequest, RequestState
 
@@ -22,6 +22,17 @@ def open_into(found: Iterable[PullRequest], base: str) -> tuple[PullRequest, ...
     """Returns the open requests into a branch by number, each once."""
     requests = {each.number: each for each in found if each.state is RequestState.OPEN and each.base == base}
     return tuple(requests[number] for number in sorted(requests))
+
+
+LATELY_MOST: Final = 30
+"""Closed requests, those that changed last, of which the merged ones are looked at."""
+
+
+def merged_into(found: Iterable[PullRequest], base: str) -> tuple[PullRequest, ...]:
+    """Returns the merged requests into a branch, the one that changed last first, each once."""
+    merged = (each for each in found if each.state is RequestState.MERGED and each.base == base)
+    requests = {each.number: each for each in merged}
+    return tuple(sorted(requests.values(), key=lambda each: (-each.updated_at_s, each.number)))
 
 
 def ours_from(found: Iterable[PullRequest], branch: str) -> tuple[PullRequest, ...]:

@@ -14,7 +14,7 @@ from agent.inbox import Done
 from agent.mirror import Mirror
 from agent.news import News
 from agent.notify import Notifier
-from agent.outbox import Attempt
+from agent.outbox import LOOKS_AGAIN_S, Attempt, Outbox
 from agent.reports import sync_report
 from agent.sync import Sync
 from fleet.actions import Announce, SaveClaim, SaveGang
@@ -22,6 +22,7 @@ from fleet.cost.budgets import BudgetNews
 from fleet.snapshot import GangState, JobRef, NodeDisruption, Snapshot
 from model.fleet import Fleet
 from model.plain_text import instant
+from providers.clock import VirtualClock
 from providers.kube.batches import Replace
 from providers.kube.objects.reports import SyncReport
 from tests.agent.receiver import SECRET_PATH, Receiver
@@ -301,3 +302,42 @@ def test_what_a_sink_lacks_is_why_nothing_is_sent(environment: dict[str, str], w
     desk.notifier.turned(desk.fleet, Snapshot(now_s=NOW))
     desk.notifier.hear(Announce(ABOUT, "Applied", "x"))
     assert [attempt().why for attempt in attempts] == [why]
+
+
+@pytest.mark.parametrize("before", ["", "ftp://x", "https://[::1", "https://"])
+def test_a_sink_whose_address_was_mended_is_well_before_there_is_news(tmp_path: Path, before: str) -> None:
+    """What only lacks something here is looked at again; nobody is sent anything for it."""
+    clock = VirtualClock(NOW)
+    outbox = Outbox(lambda _sink, _outcome: None, clock)
+    (tmp_path / "URL").write_text(before, encoding="utf-8")
+    desk = Desk(sink("a", severity="Info"), folder=tmp_path)
+    desk.notifier.put, desk.notifier.troubles = outbox.put, outbox.troubles
+    desk.notifier.turned(desk.fleet, Snapshot(now_s=NOW))
+    desk.notifier.hear(Announce(ABOUT, "Applied", "x"))
+    outbox.step()
+    clock.advance(LOOKS_AGAIN_S)
+    outbox.step()
+    told = conditions(desk)["NotificationsFailed"]
+    assert told.startswith("sink a: ")
+    assert told.endswith(f" (since {instant(NOW)})")
+    (tmp_path / "URL").write_text("http://127.0.0.1:1/nobody", encoding="utf-8")
+    clock.advance(LOOKS_AGAIN_S)
+    outbox.step()
+    assert "NotificationsFailed" not in conditions(desk)
+    assert outbox.step() is None, "nothing waits, and nothing is looked at any more"
+
+
+def test_a_sink_that_is_declared_otherwise_is_looked_at_as_it_is_now(tmp_path: Path) -> None:
+    attempts: list[Attempt] = []
+    desk = Desk({"name": "a", "addressEnv": "MISSPELT", "severity": "Info"}, folder=tmp_path)
+    desk.notifier.put = lambda _sink, attempt: attempts.append(attempt)
+    desk.notifier.turned(desk.fleet, Snapshot(now_s=NOW))
+    desk.notifier.hear(Announce(ABOUT, "Applied", "x"))
+    still = attempts[0]().still
+    assert still is not None
+    assert still() == "MISSPELT holds no address that begins with https:// or http://"
+    (tmp_path / "URL").write_text("https://x.example", encoding="utf-8")
+    desk.notifier.turned(policy(sink("a")), Snapshot(now_s=NOW))
+    assert still() == ""
+    desk.notifier.turned(policy(sink("b", addressEnv="NONE")), Snapshot(now_s=NOW))
+    assert still() == "", "it is declared no more"

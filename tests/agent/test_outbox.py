@@ -11,7 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent import outbox as outbox_module
-from agent.outbox import KEPT_S, LONGEST_PAUSE_S, MOST_WAITING, SIGNATURE, Delivery, Outbox, post_json
+from agent.outbox import KEPT_S, LONGEST_PAUSE_S, LOOKS_AGAIN_S, MOST_WAITING, SIGNATURE, Delivery, Outbox, post_json
+from model.plain_text import instant
 from providers.clock import SystemClock, VirtualClock
 from tests.agent.receiver import SECRET_PATH, Receiver
 
@@ -155,13 +156,48 @@ def test_a_sink_that_nothing_reaches_is_told_of_until_something_does() -> None:
     for sink in ("down", "gone", "well"):
         post.put(sink)
     post.run(2.0)
-    assert post.outbox.troubles() == {"gone": "it is gone"}, "one that does not answer is given a few attempts"
+    since = f"since {instant(post.clock.now() - 2.0)}"
+    gone = f"it is gone ({since}; tried with the next news)"
+    assert post.outbox.troubles() == {"gone": gone}, "one that does not answer is given a few attempts"
     post.run(10.0)
-    assert post.outbox.troubles() == {"down": "down", "gone": "it is gone"}
+    assert post.outbox.troubles() == {"down": f"down ({since}; what waits is tried again)", "gone": gone}
     post.answers.clear()
     post.put("gone")
     post.run(60.0)
     assert post.outbox.troubles() == {}
+
+
+def test_a_sink_that_lacks_something_here_is_looked_at_again_and_nothing_is_sent_for_it() -> None:
+    post = Post()
+    lacks, looked = ["no address"], list[float]()
+
+    def still() -> str:
+        looked.append(post.clock.monotonic() - began_s)
+        return lacks[0]
+
+    began_s, since = post.clock.monotonic(), f"(since {instant(post.clock.now())})"
+    post.answers["s"] = Delivery(sent=False, why="no address", still=still)
+    post.put("s")
+    post.run(LOOKS_AGAIN_S + 1.0)
+    assert post.outbox.troubles() == {"s": f"no address {since}"}
+    lacks[0] = "no secret"
+    post.run(LOOKS_AGAIN_S)
+    assert post.outbox.troubles() == {"s": f"no secret {since}"}, "what is wrong now, since nothing was sent"
+    lacks[0] = ""
+    post.run(10 * LOOKS_AGAIN_S)
+    assert post.outbox.troubles() == {}
+    assert looked == [LOOKS_AGAIN_S, 2 * LOOKS_AGAIN_S, 3 * LOOKS_AGAIN_S], "no more once it is there"
+    assert (len(post.tried), post.outbox.step()) == (1, None)
+
+
+def test_a_sink_that_is_looked_at_again_keeps_no_other_waiting() -> None:
+    post = Post()
+    post.answers["s"] = Delivery(sent=False, why="no address", still=lambda: "no address")
+    post.put("s")
+    post.run(LOOKS_AGAIN_S - 1.0)
+    post.put("other")
+    post.run(0.0)
+    assert [sink for sink, _, _ in post.tried] == ["s", "other"]
 
 
 def test_a_sink_that_is_down_is_tried_later_and_later_and_costs_the_others_nothing() -> None:

@@ -14,7 +14,9 @@ from agent.reports import sync_report
 from agent.sync import RECONSIDER_S, Sync, SyncState
 from fleet.actions import Action, Announce
 from fleet.snapshot import Snapshot
-from providers.kube.objects import SyncReport
+from model.problem import Code, Problem, in_short
+from providers.kube.objects import SyncReport, sync_status
+from providers.kube.objects.reports import PROBLEMS_MAX
 from tests.agent.scenes import CATALOG, P5, A, doc, files, pool, queue, simple, team
 from tests.support.fleets import NOW
 from tests.support.world import World
@@ -479,6 +481,21 @@ def test_a_suspended_sync_that_restarts_takes_up_what_was_in_force_and_decides()
 def findings(state: SyncState) -> dict[str, tuple[bool | None, str, str]]:
     report = sync_report("s", state, 0, SyncReport("s"), Failures())
     return {it.type: (it.holds, it.reason, it.message) for it in report.findings}
+
+
+def test_the_fleet_sync_counts_and_shows_errors_before_warnings() -> None:
+    """One number: that of the sentence. Warnings of more places than are shown hide none of the errors."""
+    old = [
+        Problem("a.yaml", line, 1, "spec", "too much", Code.QUOTA_BEYOND_LIMITS, severity="warning")
+        for line in range(1, 31)
+    ]
+    new = [Problem("z.yaml", line, 1, "kind", "no such kind", Code.UNKNOWN_KIND) for line in (1, 2)]
+    state = SyncState(attempted="r2", outcome="Invalid", message=in_short((*old, *new)), problems=(*old, *new))
+    status = sync_status(sync_report("s", state, 0, SyncReport("s"), Failures()), NOW)["status"]
+    assert state.message.startswith(f"{status['problemCount']} problems; first: z.yaml:1:1")
+    shown = [(it["file"], it["message"]) for it in status["problems"]]
+    assert shown[:3] == [("z.yaml", "kind: no such kind")] * 2 + [("a.yaml", "warning: spec: too much")]
+    assert len(shown) == PROBLEMS_MAX
 
 
 def test_the_fleet_sync_says_that_it_is_suspended_why_and_what_waits() -> None:

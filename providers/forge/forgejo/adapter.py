@@ -36,7 +36,7 @@ from providers.forge.port import (
     PullRequest,
     Verdict,
 )
-from providers.forge.sorting import in_order, open_into, ours_from, standing, still_open
+from providers.forge.sorting import LATELY_MOST, in_order, merged_into, open_into, ours_from, standing, still_open
 
 if TYPE_CHECKING:
     from providers.forge.forgejo.client import ForgejoClient
@@ -95,6 +95,12 @@ class ForgejoForge(Forge):
         found = self._client.look(calls.REQUEST_OF_COMMIT, ForgejoRequest, checked_commit(commit))
         request = None if found is None else found.translated()
         return request if request is not None and request.merge_commit == commit else None
+
+    def merged_lately(self, base: str) -> Sequence[PullRequest]:
+        """Returns merged requests into the branch `base`, of the thirty closed ones that changed last."""
+        said = {"state": "closed", "sort": "recentupdate", "limit": LATELY_MOST}
+        found = self._client.ask(calls.CLOSED_REQUESTS, list[ForgejoRequest], **said)
+        return merged_into((each.translated() for each in found), base)
 
     def permission(self, user: str) -> Permission:
         """Returns what a user may do in the repository now; nothing where Forgejo knows no such user."""

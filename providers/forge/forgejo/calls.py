@@ -25,6 +25,7 @@ class ForgejoCall:
 _SEE_TEAM: Final = "see who is in a team"
 USER: Final = ForgejoCall("user", "get_current", "say who the token belongs to", "the scope `read:user`", is_ours=False)
 OPEN_REQUESTS: Final = ForgejoCall("repository", "repo_list_pull_requests", "list open pull requests", _READ)
+CLOSED_REQUESTS: Final = ForgejoCall("repository", "repo_list_pull_requests", "list closed pull requests", _READ)
 REQUEST: Final = ForgejoCall("repository", "repo_get_pull_request", "read a pull request", _READ)
 REQUEST_OF_COMMIT: Final = ForgejoCall(
     "repository", "repo_get_commit_pull_request", "find the pull request of a commit", _READ

@@ -44,7 +44,7 @@ from providers.forge.port import (
     PullRequest,
     Verdict,
 )
-from providers.forge.sorting import in_order, open_into, ours_from, standing, still_open
+from providers.forge.sorting import LATELY_MOST, in_order, merged_into, open_into, ours_from, standing, still_open
 
 if TYPE_CHECKING:
     from providers.forge.github.client import GitHubClient
@@ -121,6 +121,12 @@ class GitHubForge(Forge):
         merged = [each for each in map(GitHubRequest.translated, found) if each.merge_commit == commit]
         request = min(merged, key=lambda each: each.number, default=None)
         return request and (self.request(request.number) or request)
+
+    def merged_lately(self, base: str) -> Sequence[PullRequest]:
+        """Returns merged requests into the branch `base`, of the thirty closed ones that changed last."""
+        said = {"state": "closed", "base": base, "sort": "updated", "direction": "desc", "per_page": LATELY_MOST}
+        found = self._client.look(calls.CLOSED_REQUESTS, list[GitHubRequest], **said)
+        return merged_into(map(GitHubRequest.translated, found or ()), base)
 
     def permission(self, user: str) -> Permission:
         """Returns what a user may do in the repository now; nothing where GitHub knows no such user."""

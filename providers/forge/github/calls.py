@@ -28,6 +28,7 @@ class GitHubCall:
 USER: Final = GitHubCall("users", "get_authenticated", "say who the token belongs to", _METADATA, is_ours=False)
 APP: Final = GitHubCall("apps", "get_authenticated", "say which App we are", _METADATA, is_ours=False)
 OPEN_REQUESTS: Final = GitHubCall("pulls", "list", "list open pull requests", _READ)
+CLOSED_REQUESTS: Final = GitHubCall("pulls", "list", "list closed pull requests", _READ)
 REQUEST: Final = GitHubCall("pulls", "get", "read a pull request", _READ)
 REQUESTS_OF_COMMIT: Final = GitHubCall(
     "repos", "list_pull_requests_associated_with_commit", "list the pull requests of a commit", _READ

@@ -40,7 +40,7 @@ from providers.forge.port import (
     PullRequest,
     Verdict,
 )
-from providers.forge.sorting import in_order, open_into, ours_from, still_open
+from providers.forge.sorting import LATELY_MOST, in_order, merged_into, open_into, ours_from, still_open
 
 if TYPE_CHECKING:
     from providers.forge.gitlab.client import GitLabClient
@@ -111,6 +111,12 @@ class GitLabForge(Forge):
         merged = [each.translated() for each in found if each.state == "merged"]
         fitting = [each for each in merged if each.merge_commit == commit]
         return min(fitting, key=lambda each: each.number, default=None)
+
+    def merged_lately(self, base: str) -> Sequence[PullRequest]:
+        """Returns the thirty merged requests into the branch `base` that changed last."""
+        said = {"state": "merged", "target_branch": base, "order_by": "updated_at", "sort": "desc"}
+        found = self._client.ask(calls.MERGED_REQUESTS, list[GitLabRequest], **said, per_page=LATELY_MOST)
+        return merged_into((each.translated() for each in found if each.sha is not None), base)
 
     def permission(self, user: str) -> Permission:
         """Returns what a user may do in the project now; nothing where GitLab knows no such user, or no such member."""

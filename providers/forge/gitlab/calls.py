@@ -26,6 +26,7 @@ MEMBER: Final = GitLabCall("get", "/projects/{}/members/all/{}", "read somebody'
 GROUP: Final = GitLabCall("get", "/groups/{}", "see who is in a group", _VISIBLE)
 GROUP_MEMBER: Final = GitLabCall("get", "/groups/{}/members/all/{}", "see who is in a group", _VISIBLE)
 OPEN_REQUESTS: Final = GitLabCall("get", _REQUESTS, "list open merge requests", _MEMBER)
+MERGED_REQUESTS: Final = GitLabCall("get", _REQUESTS, "list merged merge requests", _MEMBER)
 REQUEST: Final = GitLabCall("get", _REQUESTS + "/{}", "read a merge request", _MEMBER)
 REQUESTS_OF_COMMIT: Final = GitLabCall(
     "get", "/projects/{}/repository/commits/{}/merge_requests", "list the merge requests of a commit", _MEMBER

@@ -74,7 +74,10 @@ class NodePoolReport:
 
 @dataclass(frozen=True, slots=True)
 class SyncProblem:
-    """One fault of a revision; `line` and `column` count from 1, 0 where there is none."""
+    """One fault of a revision, or a warning, which says that it is one.
+
+    `line` and `column` count from 1, 0 where there is none.
+    """
 
     file: str
     line: int
@@ -148,7 +151,8 @@ class SyncReport:
     plan: PlanSummary | None = None
     problems: tuple[SyncProblem, ...] = ()
     problem_count: int = 0
-    """Of all problems; `problems` may hold the first few only."""
+    """How many errors there are in all, as in the sentence of `Ready`. `problems` holds the first of them, and warnings
+    after them where there is room."""
     day: tuple[RevisionTally, ...] = ()
     """What came of the revisions of the last 24 hours, oldest first."""
     approved: tuple[ApprovedPlan, ...] = ()

@@ -168,7 +168,7 @@ def sync_status(
     """The body for server-side apply to a FleetSync's status. Conditions left out of `findings` disappear."""
     status = {
         "conditions": written(report.findings, previous, now_s, generation),
-        "problemCount": max(report.problem_count, len(report.problems)),
+        "problemCount": report.problem_count,
         "summary": plain(report.plan.text) if report.plan else "",
     } | set_fields(
         observedRevision=report.observed,

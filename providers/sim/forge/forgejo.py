@@ -199,7 +199,8 @@ def _requests(asked: ForgejoQuestion) -> ForgeAnswer:
     found = [
         it for it in asked.state.requests.values() if wanted == "all" or (wanted == "open") == (it.closed_at_s is None)
     ]
-    found.sort(key=lambda it: it.number, reverse=asked.query.get("sort") != "oldest")
+    sort = asked.query.get("sort")
+    found.sort(key=lambda it: (it.updated_at_s if sort == "recentupdate" else 0.0, it.number), reverse=sort != "oldest")
     return ForgeAnswer(200, [asked.documents.request(each) for each in found])
 
 

@@ -238,6 +238,8 @@ class ForgeState:
             now_s = self.clock.now()
             comment = StoredComment(next(self._ids), number, author, _accepted(body), now_s, now_s)
             self.comments[comment.id] = comment
+            if number in self.requests:
+                self.requests[number].updated_at_s = now_s
             return comment
 
     def change(self, comment: StoredComment, body: str) -> None:

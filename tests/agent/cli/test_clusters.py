@@ -1,6 +1,7 @@
 """Several clusters of one repository, on the command line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,39 @@ def test_the_folder_of_a_cluster_stands_for_all_it_is_made_of(clone: Path, folde
     assert offered.exit_code == exits.OK
     assert "us-east-1b" in offered.stdout
     assert muster("offers", "--gpu", "h100").exit_code == exits.INVALID, "of which of them?"
+
+
+def test_offers_of_one_cluster_are_of_its_own_region(clone: Path) -> None:
+    """From the root, for both of them; each has offers of its own zones alone."""
+
+    def region(*arguments: object) -> str:
+        done = muster("offers", "--gpu", "a10g", *arguments, "--output", "json")
+        assert done.exit_code == exits.OK, done.stderr
+        return str(json.loads(done.stdout)["region"])
+
+    assert region("--cluster", "frankfurt") == "eu-central-1"
+    assert region("--fleet", ".", "--cluster", "virginia") == "us-east-1"
+    assert region("--fleet", "clusters/frankfurt", "--cluster", "frankfurt") == "eu-central-1"
+    assert region("--cluster", "frankfurt", "--region", "us-east-1") == "us-east-1"
+    assert region("--cluster", "frankfurt", "--agent", "http://127.0.0.1:9") == "eu-central-1", "no agent has others"
+
+
+@pytest.mark.parametrize(
+    "command", [("offers", "--gpu", "h100"), ("explain", "pool", "h100"), ("explain", "node", "n")]
+)
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--cluster", "virgina"), exits.INVALID, "did you mean 'virginia'?"),
+        (("--fleet", "clusters/virginia", "--cluster", "frankfurt"), exits.ERROR, "is the folder of cluster virginia"),
+        (("--fleet", "base", "--cluster", "virginia"), exits.ERROR, "so there is none named 'virginia'"),
+    ],
+)
+def test_who_asks_of_another_cluster_than_there_is_is_told(
+    clone: Path, command: tuple[str, ...], arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    done = muster(*command, *arguments)
+    assert (done.exit_code, words in done.stderr) == (code, True), done.stderr
 
 
 def test_plan_is_of_one_cluster(clone: Path) -> None:
@@ -212,3 +246,23 @@ def test_replay_of_one_cluster_at_two_revisions(clone: Path, tmp_path: Path) -> 
     assert muster("replay", "--trace", work, "--cluster", "nowhere").exit_code == exits.INVALID
     done = muster("replay", "base", "--trace", work, "--cluster", "virginia")
     assert (done.exit_code, "so there is none named 'virginia'" in done.stderr) == (exits.ERROR, True)
+
+
+def test_replay_of_a_cluster_that_is_new_begins_with_nothing(clone: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work.csv"
+    work.write_text(WORK, encoding="utf-8")
+    shutil.move(clone / "clusters/virginia", tmp_path)
+    git(clone, "commit", "--all", "--quiet", "--message", "One cluster")
+    shutil.move(tmp_path / "virginia", clone / "clusters")
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(
+        "m:\n  - {name: as now}\n  - {name: dear, prices: [{zone: us-east-1a, factor: 2}]}\n", encoding="utf-8"
+    )
+    asked = ("replay", "--trace", work, "--window", "1h", "--from", "HEAD")
+    for arguments in (("--cluster", "virginia"), ("clusters/virginia",)):
+        done = muster(*asked, *arguments, "--scenarios", grid, "--jobs", "1")
+        assert done.exit_code == exits.OK, done.stderr
+        assert "HEAD (without virginia) / dear: waiting at the end: QueueNotFound 1" in done.stdout
+        assert "working tree / dear: waiting" not in done.stdout
+    assert muster(*asked, "--to", "HEAD", "--cluster", "virginia").exit_code == exits.INVALID, "it has to be there now"
+    assert muster(*asked, "--cluster", "nowhere").exit_code == exits.INVALID

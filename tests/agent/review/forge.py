@@ -40,12 +40,18 @@ class ForgeInMemory:
     answers: list[tuple[int, bool]] = field(default_factory=list)
     """(comment, accepted)."""
     writes: int = 0
+    listed: int = 0
+    """How often the merged requests were asked for."""
+    read: int = 0
+    """How often comments were."""
     fails: Exception | None = None
     fails_to_write: Exception | None = None
     sick: frozenset[int] = frozenset()
     refuses_statuses: bool = False
     refuses_deployments: bool = False
     deployed: list[Deployment] = field(default_factory=list)
+    refuses_lists: ForgeError | None = None
+    """Raised where merged requests are asked for."""
     refuses_proposals: bool = False
     proposed: list[ProposedChange] = field(default_factory=list)
     sickness: Exception = field(default_factory=lambda: ValueError("a surprise"))
@@ -65,18 +71,21 @@ class ForgeInMemory:
             self.requests[number], state=RequestState.MERGED, merge_commit=merged, merger=by
         )
 
-    def comment(self, number: int, author: str, text: str) -> None:
-        """Somebody comments."""
-        self._add(number, author, text)
+    def comment(self, number: int, author: str, text: str, at_s: float = 0.0) -> None:
+        """Somebody comments, which changes the request."""
+        self._add(number, author, text, at_s)
+        if number in self.requests:
+            changed_s = max(at_s, self.requests[number].updated_at_s)
+            self.requests[number] = replace(self.requests[number], updated_at_s=changed_s)
 
     def text(self, number: int) -> str:
         """The one comment of ours."""
         (only,) = [it.text for it in self.said.get(number, ()) if it.ours]
         return only
 
-    def _add(self, number: int, author: str, text: str) -> Comment:
+    def _add(self, number: int, author: str, text: str, at_s: float = 0.0) -> Comment:
         known = sum(map(len, self.said.values()))
-        self.said.setdefault(number, []).append(Comment(known + 1, author, text, 0.0, author == BOT))
+        self.said.setdefault(number, []).append(Comment(known + 1, author, text, at_s, author == BOT))
         return self.said[number][-1]
 
     def _asked(self, *, writes: bool = False) -> None:
@@ -108,6 +117,15 @@ class ForgeInMemory:
         self._asked()
         return next((it for it in self.requests.values() if it.merge_commit == commit), None)
 
+    def merged_lately(self, base: str) -> Sequence[PullRequest]:
+        """See `Forge`."""
+        self._asked()
+        self.listed += 1
+        if self.refuses_lists is not None:
+            raise self.refuses_lists
+        found = (it for it in self.requests.values() if it.state is RequestState.MERGED and it.base == base)
+        return sorted(found, key=lambda it: (-it.updated_at_s, it.number))[:30]
+
     def permission(self, user: str) -> Permission:
         """See `Forge`."""
         self._asked()
@@ -128,6 +146,7 @@ class ForgeInMemory:
     def comments(self, number: int) -> Sequence[Comment]:
         """See `Forge`."""
         self._asked()
+        self.read += 1
         if number in self.sick:
             raise self.sickness
         return tuple(self.said.get(number, ()))

@@ -13,6 +13,7 @@ from agent.review.reviewer import Reviewer
 from agent.review.world import LastPass
 from agent.sync import SyncState
 from fleet.actions import OpenGang, SaveGang
+from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.snapshot import GangState, Snapshot
 from model.loader import load
 from providers.clock import VirtualClock
@@ -79,6 +80,15 @@ class ReviewPlace:
 
 def two_pools() -> dict[str, str]:
     return files(pool(), pool("more", types=("p5.48xlarge",)), team(), queue())
+
+
+def follows(place: ReviewPlace, left: int, phase: str, outcome: str = "Applied", words: str = "m1 is drifted") -> None:
+    """The revision NEXT stands so."""
+    revision = f"main@sha1:{NEXT}"
+    far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, words)
+    applied = revision if outcome == "Applied" else ""
+    place.state = SyncState(attempted=revision, applied=applied, outcome=outcome, message="so it is", convergence=far)
+    place.reviewer.look()
 
 
 class WhilePlanning(CommitsInMemory):

@@ -93,6 +93,12 @@ def test_a_pull_request_is_reviewed_merged_and_followed(place: AgentPlace, forge
     assert len(bodies(server)) == 1
     assert state.latest_statuses(merged)["muster/test"].state == "success"
 
+    asked = state.comment(request.number, ada, "/muster approve\n/muster why nobody")
+    until(lambda: "nothing waits for an approval: revision" in bodies(server)[0], "what comes to nothing is answered")
+    assert "no workload 'nobody'" in bodies(server)[0]
+    assert {name for _, name in asked.reactions} <= {"-1", "thumbsdown"}
+    assert asked.reactions
+
 
 def test_a_forge_that_is_down_is_told_of_and_disturbs_nobody(place: AgentPlace, github: ForgeServer) -> None:
     said = settings(github) | {"url": "http://127.0.0.1:9"}

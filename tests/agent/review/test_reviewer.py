@@ -21,7 +21,7 @@ from model.loader import load
 from model.problem import Code, Problem
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Verdict
 from tests.agent.review.forge import CommitsInMemory, commit
-from tests.agent.review.place import BASE, HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, encoded, two_pools
+from tests.agent.review.place import BASE, HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, encoded, follows, two_pools
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
 from tests.support.fleets import NOW, gang
@@ -521,15 +521,6 @@ def test_a_sentence_that_changed_while_nobody_looked_is_said_by_the_next_agent()
     place.restarted().look()
     assert "for now: a second audit" in place.forge.text(7)
     assert place.verdict()[1].endswith("for now: a second audit")
-
-
-def follows(place: ReviewPlace, left: int, phase: str, outcome: str = "Applied", words: str = "m1 is drifted") -> None:
-    """The revision NEXT stands so."""
-    revision = f"main@sha1:{NEXT}"
-    far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, words)
-    applied = revision if outcome == "Applied" else ""
-    place.state = SyncState(attempted=revision, applied=applied, outcome=outcome, message="so it is", convergence=far)
-    place.reviewer.look()
 
 
 @pytest.mark.parametrize("by_request", [True, False])

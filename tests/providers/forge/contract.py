@@ -171,6 +171,30 @@ class ForgeContract:
         assert merged.merger == "eve"
         assert people.forge.merged_by(HEAD) is None  # it came by the request, and merged nothing
 
+    def test_merged_requests_come_by_their_last_change_and_a_comment_is_one(self, people):
+        first, second, other = (people.open("ben", HEAD) for _ in range(3))
+        people.open("ben", HEAD)
+        elsewhere = people.open("ben", HEAD, base="release")
+        for number, commit in ((first, MERGE), (second, OTHER_HEAD), (elsewhere, UNRELATED)):
+            people.pass_s(1)
+            people.close(number, merge_commit=commit)
+        people.close(other)
+        found = people.forge.merged_lately("main")
+        assert [(it.number, it.merge_commit) for it in found] == [(second, OTHER_HEAD), (first, MERGE)]
+        assert {it.state for it in found} == {RequestState.MERGED}
+        people.pass_s(60)
+        people.say(first, "eve", "/muster why train")
+        found = people.forge.merged_lately("main")
+        assert [it.number for it in found] == [first, second]
+        assert found[0].updated_at_s == people.now_s()
+
+    def test_of_many_merged_requests_those_that_changed_last_are_told(self, people):
+        numbers = [people.open("ben", HEAD) for _ in range(35)]
+        for number in numbers:
+            people.pass_s(1)
+            people.close(number, merge_commit=MERGE)
+        assert [it.number for it in people.forge.merged_lately("main")] == numbers[:-31:-1]
+
     # -- requests of our own --------------------------------------------------------------------------------------
 
     def test_a_change_of_a_file_is_proposed_once(self, people):
