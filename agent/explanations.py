@@ -44,7 +44,7 @@ from providers.kube.errors import KubeError, NotFound
 from providers.kube.objects.explanations import EXPLAINED_BY, explanation_status
 from providers.kube.objects.paths import WORKLOADS
 from providers.kube.transport import KubeTransport
-from providers.traces import TraceError, read_trace
+from providers.traces import ReadTrace, TraceError, read_trace
 
 log = structlog.get_logger(__name__)
 
@@ -417,8 +417,8 @@ def keeper_of(
 def _recorded(record: Path) -> Iterator[EndedRun]:
     """Yields the runs that the record says have ended; one that cannot be read teaches nothing."""
     try:
-        work = read_trace(record).work if record.exists() and record.stat().st_size else ()
+        read = read_trace(record) if record.exists() and record.stat().st_size else ReadTrace(())
     except (OSError, TraceError) as error:
         log.warning("record_not_read", why=str(error))
         return
-    yield from (ended_run(it) for it in work if it.run_s > 0)
+    yield from (ended_run(it) for it in read.work if it.run_s > 0 and it.uid not in read.unended)

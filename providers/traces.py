@@ -7,7 +7,7 @@ A CSV is told by its header, whatever the file is called. What a trace has no wo
 import csv
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from io import StringIO
 from math import inf, isfinite
@@ -43,10 +43,15 @@ class ReadTrace:
 
     work: tuple[SubmittedGang, ...]
     notes: tuple[str, ...] = ()
+    unended: frozenset[str] = frozenset()
+    """Uids of the work of a record that had not ended: how long it has run says not how long it runs."""
 
 
-def read_trace(path: Path) -> ReadTrace:
-    """Reads a file. Errors: OSError, `TraceError`."""
+def read_trace(path: Path, now_s: float = -inf) -> ReadTrace:
+    """Reads a file. Errors: OSError, `TraceError`.
+
+    What has not ended in a record runs until `now_s`, where its agent still writes it, or as long as it goes on.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
         if (earlier := path.with_name(path.name + ".1")).exists() and (not text or _is_record(text)):
@@ -56,11 +61,11 @@ def read_trace(path: Path) -> ReadTrace:
     if not text.lstrip().startswith("{"):
         read = _csv(path, text)
     else:
-        read = (_record if _is_record(text) else _kueue)(path, text)
+        read = _record(path, text, now_s) if _is_record(text) else _kueue(path, text)
     if not read.work:
         raise TraceError(f"{path}: no gang in it")
     _unique(path, read.work)
-    return ReadTrace(tuple(sorted(read.work, key=lambda it: (it.submitted_s, it.uid))), read.notes)
+    return replace(read, work=tuple(sorted(read.work, key=lambda it: (it.submitted_s, it.uid))))
 
 
 def _unique(path: Path, work: Iterable[SubmittedGang]) -> None:
@@ -206,11 +211,11 @@ def _is_record(text: str) -> bool:
     return '"submitted_s"' in text.split("\n", 1)[0]
 
 
-def _record(path: Path, text: str) -> ReadTrace:
+def _record(path: Path, text: str, now_s: float) -> ReadTrace:
     """Reads a line a gang, or two: when it came and when it ended; the later holds. The last may be torn."""
     lines = text.split("\n")
     found: dict[str, Mapping[str, Any]] = {}
-    last_s = -inf
+    last_s = now_s
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -222,12 +227,12 @@ def _record(path: Path, text: str) -> ReadTrace:
             if number < len(lines):  # else it was being written when the agent was killed
                 raise TraceError(f"{path}:{number}: not a line of a record: {error}") from error
     try:
-        work = tuple(_recorded(entry, last_s) for entry in found.values())
+        work = {uid: _recorded(entry, last_s) for uid, entry in found.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise TraceError(f"{path}: a line of the record lacks {error}") from error
-    open_ones = sum(entry["run_s"] is None for entry in found.values())
-    note = f"{counted(open_ones, 'gang')} had not ended: they run as long as the record goes on after they came"
-    return ReadTrace(work, (note,) if open_ones else ())
+    unended = frozenset(work[uid].uid for uid, entry in found.items() if entry["run_s"] is None)
+    note = f"{counted(len(unended), 'gang')} had not ended: they run as long as the record goes on after they came"
+    return ReadTrace(tuple(work.values()), (note,) if unended else (), unended)
 
 
 def _recorded(entry: Mapping[str, Any], last_s: float) -> SubmittedGang:

@@ -35,6 +35,8 @@ class ForecastJob(NamedTuple):
     """What is to be played, and what it may cost."""
 
     record: Path
+    now_s: float
+    """Until when work that has not ended has run (epoch)."""
     region: str
     days: float
     before: Fleet
@@ -54,7 +56,7 @@ def forecast(job: ForecastJob) -> Forecast:
     """
     if not job.record.exists() or not job.record.stat().st_size + _size(job.record.with_name(f"{job.record.name}.1")):
         raise NothingRecorded("nothing is recorded yet")
-    work = _of_the_last(job.days, read_trace(job.record).work)
+    work = _of_the_last(job.days, read_trace(job.record, job.now_s).work)
     queues, fleets = {(it.namespace, it.queue) for it in work}, (job.before, job.after)
     declared = {it for it in queues if any(binding_of(fleet, *it) is not None for fleet in fleets)}
     kept = [it for it in work if (it.namespace, it.queue) in declared]

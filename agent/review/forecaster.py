@@ -58,14 +58,14 @@ class Forecaster:
         self._threads = ThreadPoolExecutor(1, "forecast")
         self._closed = False
 
-    def want(self, request: int, proposed: Proposed, before: Fleet, after: Fleet) -> None:
+    def want(self, request: int, proposed: Proposed, before: Fleet, after: Fleet, now_s: float) -> None:
         """Have the forecast of a request made, in the place of any other of it; not again the same."""
         with self._lock:
             if self._wanted.get(request) == proposed or self._closed:
                 return
             self._drop(request)
             self._wanted[request] = proposed
-            self._threads.submit(self._make, request, proposed, before, after)
+            self._threads.submit(self._make, request, proposed, before, after, now_s)
 
     def made(self, request: int, proposed: Proposed) -> str:
         """Returns what the comment is to show; empty while it is not made."""
@@ -97,9 +97,9 @@ class Forecaster:
         if self._running is not None and self._running[0] == request:
             self._running[1].kill()
 
-    def _make(self, request: int, proposed: Proposed, before: Fleet, after: Fleet) -> None:
+    def _make(self, request: int, proposed: Proposed, before: Fleet, after: Fleet, now_s: float) -> None:
         it = self._bounds
-        job = ForecastJob(it.record, it.region, it.days, before, after, it.within_s, it.memory_bytes)
+        job = ForecastJob(it.record, now_s, it.region, it.days, before, after, it.within_s, it.memory_bytes)
         try:
             found = self._answer(request, proposed, job)
         except (OSError, msgspec.DecodeError) as error:

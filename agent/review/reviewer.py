@@ -342,7 +342,7 @@ class Reviewer:
         if self.forecasts is None or before == after or self.clock.now() - request.updated_at_s >= LOOKED_AT_S:
             return
         if mine is None or not has_forecast(mine.text, self.cluster, request.head, base):
-            self.forecasts.want(request.number, Proposed(request.head, base), before, after)
+            self.forecasts.want(request.number, Proposed(request.head, base), before, after, self.clock.now())
 
     def _tell_forecast(self, forge: Forge, request: PullRequest, base: str) -> None:
         if self.forecasts is None or not (found := self.forecasts.made(request.number, Proposed(request.head, base))):

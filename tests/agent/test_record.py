@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from agent import explanations
 from agent.inbox import Done, Failed
 from agent.record import EARLIER, Record
 from fleet.actions import CloseGang, OpenGang, SaveGang
@@ -43,6 +44,14 @@ def test_one_that_runs_still_runs_to_the_end_of_the_record(tmp_path: Path) -> No
     read = read_trace(path)
     assert {it.run_s for it in read.work} == {5000.0, 4940.0}
     assert len(read.notes) == 1
+    assert {it.split("-")[0] for it in read.unended} == {f"{GANG.namespace}/train"}
+    assert {it.run_s for it in read_trace(path, NOW + 9000).work} == {9000.0, 4940.0}
+
+
+def test_estimates_learn_nothing_of_one_that_still_runs(tmp_path: Path) -> None:
+    other = replace(ENDED, uid="other-uid", job=replace(GANG.job, name="other"), ran_before_s=1800.0)
+    path = recorded(tmp_path / "r", (Done(OpenGang(GANG)), NOW), (Done(SaveGang(other)), NOW + 5000))
+    assert [it.ran_s for it in explanations._recorded(path)] == [4940.0]
 
 
 def test_a_job_that_was_deleted_has_run_until_then(tmp_path: Path) -> None:

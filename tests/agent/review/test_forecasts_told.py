@@ -20,8 +20,9 @@ class NotYet(Forecaster):
         super().__init__(None, lambda: None)  # type: ignore[arg-type]
         self.asked: list[tuple[int, Proposed]] = []
 
-    def _make(self, request: int, proposed: Proposed, before: Fleet, after: Fleet) -> None:
+    def _make(self, request: int, proposed: Proposed, before: Fleet, after: Fleet, now_s: float) -> None:
         assert before != after
+        assert now_s > 0.0
         self.asked.append((request, proposed))
 
     def ready(self, words: str = "fortytwo") -> None:
