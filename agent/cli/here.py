@@ -68,6 +68,7 @@ def explain_here(what: str, name: str, folder: Path | None, region: str, place: 
     """
 
     def answer() -> int:
+        """Print what is said of it; the exit code. Raises `NothingSo` for what the files do not declare."""
         if what == "nodes" and folder is None:
             from agent.answers.node import node_lines
 
@@ -95,6 +96,7 @@ def offers_here(
     from fleet.explain.offers import GpuRequest, UnknownGpu
 
     def answer() -> int:
+        """Show the offers by the region's prices; the exit code. Raises `NothingSo` for GPUs that nobody knows."""
         files = read_folder(folder or Path())
         fleet, where = load(files), region_for(region, files)
         look = look_away(where) if place is None else look_at(*place, where)
