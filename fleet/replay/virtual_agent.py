@@ -5,7 +5,7 @@ Every six hours all of them are asked about everything, as the agent does every 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -274,8 +274,8 @@ class VirtualAgent:
         self._stir(claim.node_pool)
         self._known[name] = claim
         # Once only: gangs come and leave for weeks, and what falls due is kept until then.
-        noted = () if before is None else tuple(of_machine(self.fleet, self.world.bought, before))
-        for at_s in of_machine(self.fleet, self.world.bought, claim):
+        noted = () if before is None else tuple(self._due_of(before))
+        for at_s in self._due_of(claim):
             if self.world.now_s < at_s < inf and at_s not in noted:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
         return not emptied
@@ -295,8 +295,11 @@ class VirtualAgent:
         To look at them all the same costs a replay 4 % more instructions (`bench.replay`).
         """
         claim = self.world.claims.get(name)
-        if claim is not None and at_s in of_machine(self.fleet, self.world.bought, claim):
+        if claim is not None and at_s in self._due_of(claim):
             self._disrupt = True
+
+    def _due_of(self, claim: Claim) -> Iterator[float]:
+        return of_machine(claim, self.fleet.node_pools, self.world.bought)
 
     def _stir(self, pool_name: str) -> None:
         """Notes that for a while machines of a pool may be such that can be done without."""
@@ -339,8 +342,8 @@ def _says_nothing(gang: Gang | None, job: Job | None, now_s: float) -> bool:
 def _only_emptied(before: Claim, now: Claim) -> bool:
     """Returns whether nothing but since when a ready machine is empty has changed, from which no next step follows.
 
-    It is told by its own last step, and what falls due by it is noted. To look at such machines
-    as at all others costs a replay 3 % more instructions (`bench.replay`).
+    It is told by its own last step, and what falls due by it is noted. To look at such machines as at all
+    others costs a replay 3 % more instructions (`bench.replay`).
     """
     return (
         now.state is ClaimState.READY and now.emptied_at_s != before.emptied_at_s and not now.differs_but_in_use(before)
