@@ -47,6 +47,7 @@ def readings_listener(
     found_at_s = -again_s
 
     def listen() -> float:
+        """Read every exporter once; seconds until the next time, so many that reading stays within `SHARE`."""
         nonlocal found, found_at_s
         trouble = ""
         if clock.monotonic() - found_at_s >= again_s or not found:

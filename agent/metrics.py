@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -31,108 +32,93 @@ class Metrics(Watcher):
     def __init__(self) -> None:
         self._once_done = OnceDone()
         self.registry = CollectorRegistry()
-        r = self.registry
-        failures = Counter(
-            "muster_scrape_failures_total",
-            "Parts of a scrape that could not be worked out and are not in it",
-            ["part"],
-            registry=r,
+        counter, histogram, gauge = self._makers()
+        failures = counter(
+            "muster_scrape_failures_total", "Parts of a scrape that could not be worked out and are not in it", ["part"]
         )
         self._standing = LatestPicture(lambda part: failures.labels(part).inc())
-        r.register(self._standing)
-        self.actions = Counter(
-            "muster_actions_total", "Actions carried out, by kind and result", ["action", "result"], registry=r
-        )
-        self.failures = Counter(
+        self.registry.register(self._standing)
+        self.actions = counter("muster_actions_total", "Actions carried out, by kind and result", ["action", "result"])
+        self.failures = counter(
             "muster_decider_failures_total",
             "Decisions that failed, by decider and by what they were about",
             ["decider", "kind"],
-            registry=r,
         )
-        self.source_failures = Counter(
-            "muster_source_failures_total",
-            "Failures of sources (git, cloud, watches), by kind",
-            ["source", "kind"],
-            registry=r,
+        self.source_failures = counter(
+            "muster_source_failures_total", "Failures of sources (git, cloud, watches), by kind", ["source", "kind"]
         )
-        self.turn_s = Histogram(
+        self.turn_s = histogram(
             "muster_turn_duration_seconds",
             "Seconds that one pass of all deciders takes",
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10),
-            registry=r,
         )
-        self.events = Counter("muster_events_total", "Events taken from the inbox, by kind", ["event"], registry=r)
-        self.wait_s = Histogram(
+        self.events = counter("muster_events_total", "Events taken from the inbox, by kind", ["event"])
+        self.wait_s = histogram(
             "muster_admission_wait_seconds",
             "Seconds from the creation of a gang to its admission",
             ["queue"],
             buckets=(1, 5, 15, 60, 300, 900, 3600, 14400, 86400),
-            registry=r,
         )
-        self.news_dropped = Counter("muster_news_dropped_total", "Events that were not written", registry=r)
-        self.notifications = Counter(
-            "muster_notifications_total",
-            "Attempts to notify a sink, by what came of it",
-            ["sink", "outcome"],
-            registry=r,
+        self.news_dropped = counter("muster_news_dropped_total", "Events that were not written")
+        self.notifications = counter(
+            "muster_notifications_total", "Attempts to notify a sink, by what came of it", ["sink", "outcome"]
         )
-        self.lost_s = Counter(
+        self.lost_s = counter(
             "muster_lost_device_seconds_total",
             "Seconds of GPUs, or of gangs without, whose work since the last checkpoint was lost with an eviction",
             ["queue", "reason"],
-            registry=r,
         )
-        self.launch_s = Histogram(
+        self.launch_s = histogram(
             "muster_launch_duration_seconds",
             "Seconds from the decision to buy a machine until it is ready",
             ["node_pool"],
             buckets=(30, 60, 120, 180, 300, 600, 1200, 3600),
-            registry=r,
         )
-        self.evictions = Counter("muster_evictions_total", "Gangs evicted", ["queue", "reason"], registry=r)
-        self.bought = Counter("muster_machines_bought_total", "Machines bought", ["node_pool"], registry=r)
-        self.unhealthy = Counter("muster_instance_unhealthy_total", "Failed checks of EC2", ["category"], registry=r)
-        self.returned = Counter("muster_machines_returned_total", "Machines given back", ["reason"], registry=r)
-        self.shortfalls = Counter(
-            "muster_launch_failures_total", "Failures of launches, by what to do about them", ["error"], registry=r
+        self.evictions = counter("muster_evictions_total", "Gangs evicted", ["queue", "reason"])
+        self.bought = counter("muster_machines_bought_total", "Machines bought", ["node_pool"])
+        self.unhealthy = counter("muster_instance_unhealthy_total", "Failed checks of EC2", ["category"])
+        self.returned = counter("muster_machines_returned_total", "Machines given back", ["reason"])
+        self.shortfalls = counter(
+            "muster_launch_failures_total", "Failures of launches, by what to do about them", ["error"]
         )
-        self._count_from_outside(r)
-        self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
-        self.clock_offset = Gauge(
-            "muster_clock_offset_seconds", "The API server's time, the agent's, less its machine's", registry=r
+        self._count_from_outside()
+        self.leading = gauge("muster_leading", "1 while this process holds the lease")
+        self.clock_offset = gauge(
+            "muster_clock_offset_seconds", "The API server's time, the agent's, less its machine's"
         )
 
-    def _count_from_outside(self, r: CollectorRegistry) -> None:
-        self._unexplained = Counter(
+    def _count_from_outside(self) -> None:
+        counter, histogram, _ = self._makers()
+        self._unexplained = counter(
             "muster_explanation_failures_total",
             "Steps in finding out why gangs wait, when they start and what would help that failed, by step",
             ["step"],
-            registry=r,
         )
-        self._api_requests = Counter(
-            "muster_api_requests_total",
-            "Requests to the API server, by method and status",
-            ["method", "code"],
-            registry=r,
+        self._api_requests = counter(
+            "muster_api_requests_total", "Requests to the API server, by method and status", ["method", "code"]
         )
-        self._api_s = Histogram(
+        self._api_s = histogram(
             "muster_api_request_duration_seconds",
             "Seconds until the API server began to answer",
             ["method"],
             buckets=(0.005, 0.025, 0.1, 0.5, 1, 5, 30),
-            registry=r,
         )
-        self._refused = Counter(
+        self._refused = counter(
             "muster_http_refused_total",
             "Connections that were refused or cut off, and requests that are no HTTP, by server and reason",
             ["server", "reason"],
-            registry=r,
         )
-        self._reviews = Counter(
-            "muster_pull_request_reviews_total", "Pull requests planned, by what came of it", ["outcome"], registry=r
+        self._reviews = counter(
+            "muster_pull_request_reviews_total", "Pull requests planned, by what came of it", ["outcome"]
         )
-        self._deliveries = Counter(
-            "muster_webhook_deliveries_total", "Deliveries to the webhook", ["sender", "status"], registry=r
+        self._deliveries = counter("muster_webhook_deliveries_total", "Deliveries to the webhook", ["sender", "status"])
+
+    def _makers(self) -> tuple[partial[Counter], partial[Histogram], partial[Gauge]]:
+        """What makes metrics in this registry, one for each type."""
+        return (
+            partial(Counter, registry=self.registry),
+            partial(Histogram, registry=self.registry),
+            partial(Gauge, registry=self.registry),
         )
 
     def exposition(self) -> bytes:

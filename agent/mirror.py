@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+from agent import views
 from agent.tables import MirrorTable
 from fleet.nodeclaims.gpu_faults import as_claims_say, with_gpu_faults
 from fleet.nodeclaims.repair import Registrations
@@ -25,7 +26,6 @@ from fleet.snapshot import (
     LimitRange,
     Namespace,
     NamespaceQuota,
-    NamespaceQuotas,
     Node,
     Outlook,
     Pod,
@@ -39,7 +39,6 @@ from fleet.snapshot import (
     RuntimeClass,
     Snapshot,
     Terms,
-    Volumes,
 )
 from fleet.snapshot.device_claims import (
     AllocatedClaim,
@@ -51,14 +50,14 @@ from fleet.snapshot.device_claims import (
     held_by_pods,
     nodes_with_devices,
 )
-from fleet.snapshot.devices import DeviceTaintRule
+from fleet.snapshot.devices import ClusterDevices, DeviceTaintRule
 from fleet.snapshot.gpus import NO_USES, GpuFault, GpuHolders, MeasuredUse
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.shared_claims import SharedClaims, pods_in_parts, shared_claims, waiting_with_claims
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
-from fleet.snapshot.works import PLAIN, works
-from model.index import Index, derived, derived_each
+from fleet.snapshot.works import PLAIN
+from model.index import Index
 from providers.kube.objects import KINDS
 from providers.kube.objects.jobs import JobKind
 from providers.kube.objects.paths import STATEFUL_SETS
@@ -75,6 +74,22 @@ def job_table(kind: JobKind) -> str:
 
 
 _STATEFUL = str(STATEFUL_SETS)
+
+
+class _ClaimedDevices(NamedTuple):
+    """A `_ClaimedDevices` is what pods may claim of devices, and what was given to whom."""
+
+    devices: ClusterDevices
+    claimable: ClaimableDevices
+    shared: SharedClaims
+
+
+class _WorkWithPods(NamedTuple):
+    """A `_WorkWithPods` is all jobs by uid, and the pods of gangs and jobs as a snapshot has them."""
+
+    jobs: Mapping[str, Job]
+    gang_pods: Mapping[str, tuple[Pod, ...]]
+    job_pods: Mapping[str, tuple[Pod, ...]]
 
 
 class Mirror:
@@ -244,47 +259,26 @@ class Mirror:
 
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """Returns what is believed at present, as a snapshot for the deciders. Valid until the next event is folded."""
-        devices = cluster_devices(
-            self.index, self.device_slices.view, self.device_claims.view, self.device_taint_rules.view
-        )
-        claimable = _claimable(self.index, self.claim_templates.view, self.device_classes.view)
-        self.pod_index.claim(held_by_pods(self.index, devices), self.pods.current, claimable)
-        self.pod_index.settle()
-        shared = shared_claims(self.index, self.device_claims.view, devices, self.pods.current, self.nodes.view)
-        tables = {name: table.view for name, table in self.works.items()}
-        numbered = numbered_pods(self.index, tables[_STATEFUL], self.pod_index.job_pods, self.gangs.view)
-        tables[_STATEFUL] = numbered.jobs
-        runtimes, limits = self.runtime_classes.view, _limit_ranges(self.index, self.limit_ranges.view)
-        jobs = _works(
-            self.index, numbered.job_pods, self.terms.view, runtimes, limits, claimable, shared, *tables.values()
-        )
-        nodes, claims, faults = (
-            nodes_with_devices(self.index, self.nodes.view, devices),
-            self.claims.view,
-            self.gpu_faults,
-        )
-        if faults is None:
-            nodes = as_claims_say(self.index, nodes, claims)
-        gang_pods, job_pods = self.pod_index.gang_pods, numbered.job_pods
-        if shared:
-            gang_pods = pods_in_parts(self.index, gang_pods, self.gangs.view)
-            job_pods = pods_in_parts(self.index, job_pods, jobs)
+        claimed = self._claimed_devices()
+        work = self._work_with_pods(claimed)
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
-            nodes=with_gpu_faults(self.index, nodes, faults) if faults else nodes,
+            nodes=self._nodes(claimed.devices),
             foreign_use=self.pod_index.foreign_use,
-            gang_pods=gang_pods,
-            job_pods=job_pods,
+            gang_pods=work.gang_pods,
+            job_pods=work.job_pods,
             node_pods=self.pod_index.node_pods,
             daemon_pods=self.pod_index.daemon_pods,
             repelling_pods=self.pod_index.repelling_pods,
             ordinary_pods=self.pod_index.ordinary_pods,
-            waiting_pods=waiting_with_claims(self.index, self.pod_index.waiting_pods, claimable, shared, jobs),
+            waiting_pods=waiting_with_claims(
+                self.index, self.pod_index.waiting_pods, claimed.claimable, claimed.shared, work.jobs
+            ),
             pod_verdicts=self.pod_verdicts,
-            jobs=jobs,
-            gangs=_joined(self.index, self.gangs.view, jobs),
-            claims=claims,
+            jobs=work.jobs,
+            gangs=views.gangs_joined(self.index, self.gangs.view, work.jobs),
+            claims=self.claims.view,
             instances=self.instances,
             bought=self.bought,
             instances_at_s=self.instances_at_s,
@@ -295,24 +289,24 @@ class Mirror:
             resolved=self.resolved,
             shortages=self.shortages,
             outlook=self.outlook,
-            daemon_overheads=_overheads(self.index, self.daemonsets.view),
-            namespaces=_namespaces(self.index, self.namespaces.view),
-            pod_priorities=_pod_priorities(self.index, self.pod_priorities.view),
-            meek_pod_priorities=_meek(self.index, self.pod_priorities.view),
+            daemon_overheads=views.daemon_overheads(self.index, self.daemonsets.view),
+            namespaces=views.namespace_labels(self.index, self.namespaces.view),
+            pod_priorities=views.priority_values(self.index, self.pod_priorities.view),
+            meek_pod_priorities=views.meek_priorities(self.index, self.pod_priorities.view),
             runtime_classes=self.runtime_classes.view,
             gpu_uses=self.gpu_uses,
             gpu_holders=self.gpu_holders,
-            volumes=_volumes(
+            volumes=views.volumes_seen(
                 self.index,
                 self.volume_claims.view,
                 self.persistent_volumes.view,
                 self.storage_classes.view,
                 self.attach_limits.view,
             ),
-            devices=devices,
+            devices=claimed.devices,
             pod_budgets=self.pod_budgets.view,
             hard_fences=self.hard_fences.view,
-            namespace_quotas=_namespace_quotas(self.index, self.namespace_quotas.view, self.pod_priorities.view),
+            namespace_quotas=views.quotas_of_pods(self.index, self.namespace_quotas.view, self.pod_priorities.view),
             layouts=self.layouts,
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,
@@ -324,100 +318,36 @@ class Mirror:
             index=self.index,
         )
 
+    def _claimed_devices(self) -> _ClaimedDevices:
+        """What pods claim of devices, once all pods that were heard of are told what they hold."""
+        devices = cluster_devices(
+            self.index, self.device_slices.view, self.device_claims.view, self.device_taint_rules.view
+        )
+        claimable = views.claimable_devices(self.index, self.claim_templates.view, self.device_classes.view)
+        self.pod_index.claim(held_by_pods(self.index, devices), self.pods.current, claimable)
+        self.pod_index.settle()
+        shared = shared_claims(self.index, self.device_claims.view, devices, self.pods.current, self.nodes.view)
+        return _ClaimedDevices(devices, claimable, shared)
 
-@derived(1, steady=True)
-def _works(
-    index: Index,
-    job_pods: Mapping[str, tuple[Pod, ...]],
-    terms: Mapping[str, Terms],
-    runtimes: Mapping[str, RuntimeClass],
-    limits: Mapping[str, tuple[LimitRange, ...]],
-    claimable: ClaimableDevices,
-    shared: SharedClaims,
-    *tables: Mapping[str, Job],
-) -> Mapping[str, Job]:
-    jobs = {uid: job for table in tables for uid, job in table.items()}
-    return works(index, jobs, job_pods, terms, runtimes, limits, claimable, shared)
+    def _work_with_pods(self, claimed: _ClaimedDevices) -> _WorkWithPods:
+        """Jobs of all kinds by uid, and their pods; where pods share claims, told apart by what they share."""
+        tables = {name: table.view for name, table in self.works.items()}
+        numbered = numbered_pods(self.index, tables[_STATEFUL], self.pod_index.job_pods, self.gangs.view)
+        tables[_STATEFUL] = numbered.jobs
+        runtimes, limits = self.runtime_classes.view, views.limit_ranges(self.index, self.limit_ranges.view)
+        _, claimable, shared = claimed
+        jobs = views.all_works(
+            self.index, numbered.job_pods, self.terms.view, runtimes, limits, claimable, shared, *tables.values()
+        )
+        gang_pods, job_pods = self.pod_index.gang_pods, numbered.job_pods
+        if shared:
+            gang_pods = pods_in_parts(self.index, gang_pods, self.gangs.view)
+            job_pods = pods_in_parts(self.index, job_pods, jobs)
+        return _WorkWithPods(jobs, gang_pods, job_pods)
 
-
-@derived(1)
-def _claimable(
-    _index: Index, templates: Mapping[str, ClaimTemplate], classes: Mapping[str, DeviceClass]
-) -> ClaimableDevices:
-    return ClaimableDevices(templates, classes)
-
-
-@derived(1, steady=True)
-def _limit_ranges(index: Index, found: Mapping[str, LimitRange]) -> Mapping[str, tuple[LimitRange, ...]]:
-    """By namespace, sorted by name. Where none has changed, the tuple is the one before: its jobs are not read anew."""
-    by_namespace: dict[str, list[LimitRange]] = {}
-    for key in sorted(found):
-        by_namespace.setdefault(found[key].namespace, []).append(found[key])
-    return {namespace: _together(index, *ranges) for namespace, ranges in by_namespace.items()}
-
-
-@derived(16384)
-def _together(_index: Index, *ranges: LimitRange) -> tuple[LimitRange, ...]:
-    return ranges
-
-
-@derived(1, steady=True)
-def _volumes(
-    _index: Index,
-    claims: Mapping[str, VolumeClaim],
-    volumes: Mapping[str, PersistentVolume],
-    classes: Mapping[str, StorageClass],
-    limits: Mapping[str, AttachLimits],
-) -> Volumes:
-    return Volumes(claims, volumes, classes, {name: node.limits for name, node in limits.items()})
-
-
-@derived(1)
-def _overheads(_index: Index, daemonsets: Mapping[str, DaemonOverhead]) -> tuple[DaemonOverhead, ...]:
-    return tuple(daemonsets[name] for name in sorted(daemonsets))
-
-
-@derived(1, steady=True)
-def _namespaces(_index: Index, namespaces: Mapping[str, Namespace]) -> Mapping[str, Mapping[str, str]]:
-    return {name: namespace.labels for name, namespace in namespaces.items()}
-
-
-@derived(1, steady=True)
-def _pod_priorities(_index: Index, found: Mapping[str, PodPriority]) -> Mapping[str, int]:
-    return {name: priority.value for name, priority in _named(found).items()}
-
-
-@derived(1, steady=True)
-def _meek(_index: Index, found: Mapping[str, PodPriority]) -> frozenset[str]:
-    return frozenset(name for name, priority in _named(found).items() if not priority.preempts)
-
-
-@derived(1, steady=True)
-def _namespace_quotas(
-    _index: Index, found: Mapping[str, NamespaceQuota], priorities: Mapping[str, PodPriority]
-) -> NamespaceQuotas:
-    """Those that bound pods, by namespace and sorted by name."""
-    by_namespace: dict[str, tuple[NamespaceQuota, ...]] = {}
-    for _, quota in sorted(found.items()):
-        if quota.hard:
-            by_namespace[quota.namespace] = (*by_namespace.get(quota.namespace, ()), quota)
-    default = _named(priorities).get("")
-    return NamespaceQuotas(by_namespace, default.name if default else "")
-
-
-def _named(found: Mapping[str, PodPriority]) -> Mapping[str, PodPriority]:
-    """With the default under the empty name. Of several the lowest counts (Kubernetes' admission plug-in Priority)."""
-    defaults = [priority for priority in found.values() if priority.default]
-    lowest = min(defaults, key=lambda priority: (priority.value, priority.name), default=None)
-    return {**found, "": lowest} if lowest else found
-
-
-@derived(1, steady=True)
-def _joined(index: Index, gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Mapping[str, Gang]:
-    """The gangs by the uid of their jobs. One of which nothing has changed is the object that it was before."""
-    return {gang.uid: _with_job(index, jobs.get(gang.uid), gangs, key) for key, gang in gangs.items()}
-
-
-@derived_each
-def _with_job(job: Job | None, gang: Gang) -> Gang:
-    return gang.joined(job)
+    def _nodes(self, devices: ClusterDevices) -> Mapping[str, Node]:
+        """The nodes with their devices, and what exporters, or where none is read claims, have against their GPUs."""
+        nodes, faults = nodes_with_devices(self.index, self.nodes.view, devices), self.gpu_faults
+        if faults is None:
+            return as_claims_say(self.index, nodes, self.claims.view)
+        return with_gpu_faults(self.index, nodes, faults) if faults else nodes

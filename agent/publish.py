@@ -152,6 +152,7 @@ class ReportWriter:
 
     def _submit(self, kind: str, name: str, write: Job) -> None:
         def run() -> None:
+            """Write if this process leads, and leave word of how it ended: what failed counts as not shown."""
             if not self._leading():
                 return  # what is shown, and the books, are the next leader's
             try:

@@ -37,7 +37,7 @@ from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import NodePool
-from model.plain_text import counted
+from model.plain_text import counted, number_of
 from model.problem import Problem, errors_first
 from providers.kube.objects import (
     DriftReport,
@@ -227,39 +227,16 @@ def sync_report(
     unread: str = "",
 ) -> SyncReport:
     """The sync's report; `before` carries the history on."""
-    applied = state.outcome == "Applied" and state.trouble is None and not state.distrust
-    stalled = state.stalled or (state.trouble is not None and not state.trouble.transient) or bool(state.distrust)
-    held = state.outcome == "Suspended"
-    reason, message = state.standing
-    findings = [
-        Finding("Ready", applied, reason, message),
-        *([Finding("Stalled", True, reason, message)] if stalled else []),
-        *([Finding("Reconciling", True, reason, message)] if not (applied or stalled or held) else []),
+    findings = (
+        *_standing(state),
         _drift(drifting),
-    ]
-    if state.planning:
-        since_s = state.planning_since_s
-        findings = [it for it in findings if it.type != "Reconciling"]
-        words = f"{state.planning} is being planned since {format_instant(since_s)}"
-        findings.append(Finding("Reconciling", True, "Planning", words))
-    findings += _failed(failures)
-    findings += _refused(refused)
-    findings += _troubles(failures, unread)
-    findings += _uncounted(uncounted)
-    findings += _verified(state)
-    findings += [Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)] if state.review_trouble else []
-    findings += _suspended(state)
-    findings += _converging(state, stalled=stalled)
-    if state.rollout is not None and state.rollout.paused:
-        findings.append(Finding("RolloutPaused", True, "MachineFailed", paused_words(state.rollout)))
-    findings += _layouts(state)
-    history = before.history
-    if state.attempted and (
-        not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
-    ):
-        history = remembered(history, _attempt(state))
-    elif state.attempted and state.hands.words:
-        history = (_by_hands(history[0], state), *history[1:])
+        *_planning(state),
+        *_failed(failures),
+        *_refused(refused),
+        *_troubles(failures, unread),
+        *_uncounted(uncounted),
+        *_of_revision(state),
+    )
     shown = tuple(SyncProblem(p.file, p.line, p.column, _words(p)) for p in errors_first(state.problems))
     return SyncReport(
         name,
@@ -269,8 +246,8 @@ def sync_report(
         applied_plan=state.applied_plan or (before.applied_plan if state.applied == before.applied else ""),
         verified=state.applied if state.signer else "",
         verified_signer=state.signer,
-        findings=tuple(findings),
-        history=history,
+        findings=findings,
+        history=_history(state, before.history),
         plan=_summary(state.plan) if state.plan else None if state.attempted else before.plan,
         handled_request=state.handled_request or before.handled_request,
         problems=shown,
@@ -281,6 +258,51 @@ def sync_report(
         rollout=state.rollout,
         layouts=state.layouts,
     )
+
+
+def _stalled(state: SyncState) -> bool:
+    """Whether nothing goes on by itself: the revision, its source or trust in it is such that somebody has to act."""
+    return state.stalled or (state.trouble is not None and not state.trouble.transient) or bool(state.distrust)
+
+
+def _standing(state: SyncState) -> Iterator[Finding]:
+    """Whether what is wanted is in force, and if not, whether it comes; `_planning` tells of what is being planned."""
+    applied = state.outcome == "Applied" and state.trouble is None and not state.distrust
+    stalled, held = _stalled(state), state.outcome == "Suspended"
+    reason, message = state.standing
+    yield Finding("Ready", applied, reason, message)
+    if stalled:
+        yield Finding("Stalled", True, reason, message)
+    if not (applied or stalled or held or state.planning):
+        yield Finding("Reconciling", True, reason, message)
+
+
+def _planning(state: SyncState) -> Iterator[Finding]:
+    """Which revision is being planned, and since when."""
+    if state.planning:
+        words = f"{state.planning} is being planned since {format_instant(state.planning_since_s)}"
+        yield Finding("Reconciling", True, "Planning", words)
+
+
+def _of_revision(state: SyncState) -> Iterator[Finding]:
+    """Who vouches for the revision in force, what is said of it, and what holds it up."""
+    yield from _verified(state)
+    if state.review_trouble:
+        yield Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)
+    yield from _suspended(state)
+    yield from _converging(state)
+    if state.rollout is not None and state.rollout.paused:
+        yield Finding("RolloutPaused", True, "MachineFailed", paused_words(state.rollout))
+    yield from _layouts(state)
+
+
+def _history(state: SyncState, before: tuple[SyncAttempt, ...]) -> tuple[SyncAttempt, ...]:
+    """The attempts so far, newest first; whoever had a hand in the last one may come to be known later."""
+    if not state.attempted:
+        return before
+    if not before or (before[0].revision, before[0].outcome) != (state.attempted, state.outcome):
+        return remembered(before, _attempt(state))
+    return (_by_hands(before[0], state), *before[1:]) if state.hands.words else before
 
 
 def _troubles(failures: Failures, unread: str) -> Iterator[Finding]:
@@ -336,7 +358,7 @@ def _suspended(state: SyncState) -> list[Finding]:
     return [Finding("Suspended", True, "Suspended", f"{suspended_words(state.suspend_reason)} {stays}{waits}")]
 
 
-def _converging(state: SyncState, *, stalled: bool) -> list[Finding]:
+def _converging(state: SyncState) -> list[Finding]:
     """How far the revision in force is done; `Stalled` has one reason, and that of a revision comes first."""
     now = state.convergence
     if now is None:
@@ -344,18 +366,14 @@ def _converging(state: SyncState, *, stalled: bool) -> list[Finding]:
     done = Finding("Done", now.phase is ConvergencePhase.DONE, str(now.phase), now.message)
     if now.phase is ConvergencePhase.PROGRESSING:
         return [done, Finding("Progressing", True, "Converging", now.message)]
-    if now.phase is ConvergencePhase.STALLED and not stalled:
+    if now.phase is ConvergencePhase.STALLED and not _stalled(state):
         return [done, Finding("Stalled", True, "NotConverging", now.message)]
     return [done]
 
 
 def _drift(drifting: int) -> Finding:
-    words = _counted(drifting, "machine differs", "machines differ")
+    words = f"{drifting} {number_of(drifting, 'machine differs', 'machines differ')}"
     return Finding("DriftDetected", bool(drifting), "Drifted" if drifting else "InSync", words)
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
 
 
 def _verified(state: SyncState) -> list[Finding]:
@@ -371,31 +389,28 @@ def _verified(state: SyncState) -> list[Finding]:
 
 def _uncounted(gangs: Sequence[UncountedGang]) -> list[Finding]:
     """Running gangs that no quota counts: a revision that leaves some is refused, but they may be there before any."""
-    if not gangs:
-        return []
-    more = f", and {len(gangs) - SHOWN_FAILURES} more" if len(gangs) > SHOWN_FAILURES else ""
-    words = "; ".join(map(str, gangs[:SHOWN_FAILURES])) + more
-    told = f"{_counted(len(gangs), 'gang runs', 'gangs run')} outside any quota: {words}"
-    return [Finding("OutsideQuota", True, "NotDeclared", told)]
+    run = number_of(len(gangs), "gang runs", "gangs run")
+    told = f"{len(gangs)} {run} outside any quota: {_first([str(it) for it in gangs])}"
+    return [Finding("OutsideQuota", True, "NotDeclared", told)] if gangs else []
 
 
 def _failed(failures: Iterable[SetAside]) -> list[Finding]:
     """Whom nothing can be decided about at present; a revision has conditions of its own."""
     told = [it for it in failures if it.kind != "revision"]
-    if not told:
-        return []
-    more = f", and {len(told) - SHOWN_FAILURES} more" if len(told) > SHOWN_FAILURES else ""
-    words = "; ".join(it.words for it in told[:SHOWN_FAILURES]) + more
-    return [Finding("DecisionFailed", True, told[0].failure.error, words)]
+    words = _first([it.words for it in told])
+    return [Finding("DecisionFailed", True, told[0].failure.error, words)] if told else []
 
 
 def _refused(writes: Sequence[RefusedWrite]) -> list[Finding]:
     """What the API keeps refusing to write at present."""
-    if not writes:
-        return []
-    more = f", and {len(writes) - SHOWN_FAILURES} more" if len(writes) > SHOWN_FAILURES else ""
-    words = "; ".join(f"{it.subject}: {it.refusal.message}" for it in writes[:SHOWN_FAILURES]) + more
-    return [Finding(WRITE_REFUSED, True, writes[0].refusal.reason, words)]
+    words = _first([f"{it.subject}: {it.refusal.message}" for it in writes])
+    return [Finding(WRITE_REFUSED, True, writes[0].refusal.reason, words)] if writes else []
+
+
+def _first(told: Sequence[str]) -> str:
+    """The first few of many, and how many more there are."""
+    more = f", and {len(told) - SHOWN_FAILURES} more" if len(told) > SHOWN_FAILURES else ""
+    return "; ".join(told[:SHOWN_FAILURES]) + more
 
 
 def _told_of(failures: Failures, subject: str) -> tuple[Finding, ...]:

@@ -63,6 +63,7 @@ def resolutions_listener(
     due_s = 0.0
 
     def listen() -> float:
+        """Ask the cloud if a question is new or the last answer `interval_s` old; seconds until the next look."""
         nonlocal last, due_s
         questions, at_s = asked(), clock.now()
         if not questions or (questions == last and at_s < due_s):

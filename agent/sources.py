@@ -128,6 +128,8 @@ def reflectors(
     """One reflector for each table, not started yet; `count` hears of watches that fail and objects not understood."""
 
     def made(table: str, watched: Watched[Any]) -> Reflector[Any]:
+        """The reflector of one table; its random numbers are its own, and follow from `rng`."""
+
         def trouble(error: Exception, gap_s: float) -> None:
             count(table, "watch")
             log.warning("watch_trouble", table=table, error=str(error), next_try_s=round(gap_s, 1))
@@ -218,6 +220,7 @@ def git_listener(source: GitSource, enqueue: Enqueue, wanted: str = "") -> Calla
             enqueue(TrustJudged(now.revision, now.signer, now.distrust))
 
     def listen() -> float:
+        """Hand on what one poll brings, or what troubles it; seconds until the next, as the source wants them."""
         nonlocal ill
         try:
             snapshot = source.poll()
@@ -268,6 +271,7 @@ def reservations_listener(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval
     heard, told = False, False
 
     def listen() -> float:
+        """List them once; seconds until the next time, few while nothing has been answered yet."""
         nonlocal heard, told
         at_s = clock.now()
         try:
@@ -289,6 +293,7 @@ def catalog_listener(cloud: Cloud, enqueue: Enqueue, interval_s: float) -> Calla
     known = False
 
     def listen() -> float:
+        """Hand on what is known, the first time, and after that what the cloud says; seconds until the next time."""
         nonlocal known
         if not known:
             known = True
@@ -329,6 +334,7 @@ def health_listener(
     known: set[str] = set()
 
     def listen() -> float:
+        """Ask once and count what was not there the last time; seconds until the next time."""
         nonlocal known
         try:
             unwell = health.poll()

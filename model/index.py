@@ -58,7 +58,10 @@ def derived(
     """
 
     def decorate(function: Callable[Concatenate[Index, P], R]) -> Callable[Concatenate[Index, P], R]:
+        """Returns the view; one of a single value or of two looks it up in less time."""
+
         def anew(index: Index, kept: _Kept[R], key: object, *values: P.args, **named: P.kwargs) -> R:
+            """Works a result out, and keeps it in place of the oldest. TypeError for keyword arguments."""
             if named:
                 raise TypeError(f"{function.__name__} takes its arguments by position")
             result = function(index, *values, **named)
@@ -105,6 +108,7 @@ def derived_each(function: Callable[[C, V], R]) -> Callable[[Index, C, Mapping[s
 
     @wraps(function)
     def view(index: Index, context: C, values: Mapping[str, V], key: str) -> R:
+        """Returns what is kept of the key; asks anew where context or value is another object."""
         kept: dict[str, tuple[C, V, R]] = index.kept(view)
         value = values[key]
         held = kept.get(key)
@@ -220,8 +224,11 @@ def followed(
     def decorate(
         function: Callable[Concatenate[R, TableChanges[V], P], R],
     ) -> Callable[Concatenate[Index, Mapping[str, V], P], R]:
+        """Returns the view, which keeps the last table only, with its context."""
+
         @wraps(function)
         def view(index: Index, table: Mapping[str, V], /, *context: P.args, **named: P.kwargs) -> R:
+            """Returns what the function makes of the keys that differ. TypeError for keyword arguments."""
             if named:
                 raise TypeError(f"{function.__name__} takes its arguments by position")
             kept = index._kept.get(view) or index.kept(view)  # noqa: SLF001
@@ -252,8 +259,11 @@ def followed_each(tables: int = 1) -> Callable[[Callable[..., R | None]], Callab
     """
 
     def decorate(function: Callable[..., R | None]) -> Callable[..., Mapping[str, R]]:
+        """Returns the view, which keeps the last tables only, with their context."""
+
         @wraps(function)
         def view(index: Index, /, *values: Any) -> Mapping[str, R]:
+            """Returns the last result, brought up to date; all of it is made anew for another context."""
             kept: dict[Any, Any] = index._kept.get(view) or index.kept(view)  # noqa: SLF001
             held: tuple[tuple[Any, ...], dict[str, R]] | None = kept.get(0)
             if held is not None and all(map(is_, held[0], values)):

@@ -70,6 +70,7 @@ def explain_here(
     """
 
     def answer() -> int:
+        """Print what is said of it; the exit code. Raises `NothingSo` for what the files do not declare."""
         if what == "nodes" and folder is None and not cluster:
             from agent.answers.node import node_lines
 
@@ -97,6 +98,7 @@ def offers_here(
     from fleet.explain.offers import GpuRequest, UnknownGpu
 
     def answer() -> int:
+        """Show the offers by the region's prices; the exit code. Raises `NothingSo` for GPUs that nobody knows."""
         fleet, where = _fleet(folder, region, cluster)
         look = look_away(where) if place is None else look_at(*place, where)
         asked, priced_at_s = place is not None, look.agent_priced_at_s

@@ -240,6 +240,7 @@ def history(place: SyncPlace, output: str) -> int:
     """Print what became of the last revisions, newest first; the exit code."""
 
     def answer(sync: SyncHandle) -> int:
+        """Print the rows as JSON or as a table, with times in UTC; the exit code."""
         view = sync.look()
         rows: list[dict[str, Any]] = [
             {

@@ -4,7 +4,7 @@ import heapq
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -229,6 +229,35 @@ class _SteppedSource:
             self.due_s = now + self.listen()
 
 
+class _Watches:
+    """What one process watches in the store: a look takes what was written since the last one."""
+
+    def __init__(self, world: Surroundings) -> None:
+        self._world = world
+        self._feeds = {table: Feed[Any](world.store, watched) for table, watched in WATCHED.items()}
+        self._watched = Feed.watched_keys(self._feeds.values())
+        self._heard_to = -1
+        """Version of the store up to which every feed was listened to."""
+
+    def take(self) -> Iterator[Event]:
+        """What is new, table by table; nothing of those that are stalled at present."""
+        stalled, version = self._world.stalled_tables, self._world.store.resource_version
+        if not stalled and version == self._heard_to:
+            return
+        moved, anew = self._world.store.moved(self._heard_to), self._heard_to < 0
+        if anew or not moved.isdisjoint(self._watched):
+            for table, feed in self._feeds.items():
+                if table not in stalled and (anew or feed.concerns(moved)):
+                    yield from (Observed(table, batch) for batch in feed.take())
+        self._heard_to = -1 if stalled else version
+
+    def expire(self, tables: Collection[str]) -> None:
+        """The watches of these tables are too far behind to go on: the next look lists everything."""
+        self._heard_to = -1
+        for table in tables:
+            self._feeds[table].expire()
+
+
 class Process:
     """One life of the agent, from start to crash: what `agent.process` wires with threads, wired without."""
 
@@ -240,65 +269,59 @@ class Process:
         self.worker_queue = _SteppedExecutor(clock, lambda action: tempo.latency_s(action) + world.late_s(action), rng)
         self.writer = _SteppedExecutor(clock, lambda _work: 0.0, None)
         self._planner = _SteppedExecutor(clock, lambda _job: tempo.planning_s, None)
-        retrier = Retrier(
-            stop=threading.Event(),
-            rng=random.Random(0),
-            sleep=lambda _s: None,
-            policy=RetryPolicy(attempts=tempo.attempts),
-        )
-        actuator = Actuator(api, retrier, of_day, instance="sim")
+        actuator = Actuator(api, _retrier(tempo), of_day, instance="sim")
         reports = ReportWriter(api, self.writer, of_day, world.cluster_name, "muster-system", world.leading)
         mirror, sync, failures = Mirror(world.cluster_name), Sync(), Failures()
-        books = _books(reports, clock, world.ledger, failures)
-        self.books = books
+        self.books = _books(reports, clock, world.ledger, failures)
 
         def say(announce: Announce) -> None:
             self.writer.submit(_quietly, actuator, announce)
 
-        books.tell = budget_teller(say)
+        self.books.tell = budget_teller(say)
         publisher = Publisher(reports, sync, failures, SOURCE, of_day, SyncAnnouncer(say))
-
+        self._publisher = publisher if world.publishes else None
+        published = [Announcer(say), ConvergenceFollower(sync), self.books, publisher] if world.publishes else []
         questions = ResolutionQuestions()
-        watchers: list[Watcher] = [questions, *world.watchers]
-        if world.publishes:
-            watchers = [Announcer(say), ConvergenceFollower(sync), books, publisher, *watchers]
-        if world.ledger is not None:
-            opened, used = partial(open_ledger, world.ledger), books.accounts.used
-            args = world.ledger, world.cluster_name, opened, used, world.cloud, self.writer, failures, world.leading
-            watchers.insert(0, LedgerKeeper(*args))
         self._acted: deque[Action] = deque(maxlen=20)
-        workers = Workers(actuator, world.watched_cloud, self.worker_queue, self._report, world.leading)
         self.brain = Brain(
             mirror,
             sync,
-            workers,
+            Workers(actuator, world.watched_cloud, self.worker_queue, self._report, world.leading),
             of_day,
-            watchers=watchers,
+            watchers=[*self._ledger_keepers(world, failures), *published, questions, *world.watchers],
             acknowledge=world.cloud.acknowledge,
             planner=self._plan,
             failures=failures,
         )
-        self._publisher = publisher if world.publishes else None
         self._world = world
-        self._feeds = {table: Feed[Any](world.store, watched) for table, watched in WATCHED.items()}
-        self._watched = Feed.watched_keys(self._feeds.values())
-        self._heard_to = -1
-        """Version of the store up to which every feed was listened to."""
-        put, now = self.inbox.append, clock.now()
+        self._watches = _Watches(world)
         in_force = self._restore(reports, publisher, sync)
+        put, now = self.inbox.append, clock.now()
         self.git = _SteppedSource(git_listener(cast("GitSource", _CommitSource(world.commits)), put, in_force), now)
         self._notices = notices_listener(world.cloud, put)
-        self._sources = (
-            self.git,
-            _SteppedSource(instances_listener(world.cloud, put, of_day, tempo.listing_s), now),
-            _SteppedSource(reservations_listener(world.cloud, put, of_day, tempo.reservations_s), now),
-            _SteppedSource(resolutions_listener(world.cloud, put, of_day, tempo.resolve_s, questions.asked), now),
-            _SteppedSource(catalog_listener(world.cloud, put, tempo.refresh_s), now),
-            _SteppedSource(self._tick, now),
-        )
-        self._tempo, self._foresees = tempo, tempo.foresees
+        self._sources = (self.git, *(_SteppedSource(listen, now) for listen in self._listeners(questions)))
+        self._foresees = tempo.foresees
         self._pace = RestPace(tempo.tick_s, max(tempo.slowest_tick_s, tempo.tick_s), tempo.tick_s)
         self.turns = 0
+
+    def _ledger_keepers(self, world: Surroundings, failures: Failures) -> list[Watcher]:
+        """Who keeps the ledger; nobody where none is kept."""
+        if world.ledger is None:
+            return []
+        opened, used = partial(open_ledger, world.ledger), self.books.accounts.used
+        args = world.ledger, world.cluster_name, opened, used, world.cloud, self.writer, failures, world.leading
+        return [LedgerKeeper(*args)]
+
+    def _listeners(self, questions: ResolutionQuestions) -> tuple[Callable[[], float], ...]:
+        """What the cloud is asked, and the brain's tick, in the order in which they are heard."""
+        cloud, tempo, put, of_day = self._world.cloud, self._world.tempo, self.inbox.append, self._of_day
+        return (
+            instances_listener(cloud, put, of_day, tempo.listing_s),
+            reservations_listener(cloud, put, of_day, tempo.reservations_s),
+            resolutions_listener(cloud, put, of_day, tempo.resolve_s, questions.asked),
+            catalog_listener(cloud, put, tempo.refresh_s),
+            self._tick,
+        )
 
     def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:
         """As `Agent._restore` does."""
@@ -345,28 +368,16 @@ class Process:
 
     def relist(self, tables: Collection[str]) -> None:
         """The watches of these tables are too far behind to go on: the next look lists everything."""
-        self._heard_to = -1
-        for table in tables:
-            self._feeds[table].expire()
+        self._watches.expire(tables)
 
     def _listen(self, now: float) -> None:
-        stalled, version = self._world.stalled_tables, self._world.store.resource_version
-        if stalled or version != self._heard_to:
-            moved = self._world.store.moved(self._heard_to)
-            if self._heard_to < 0 or not moved.isdisjoint(self._watched):
-                self._hear_feeds(stalled, moved)
-            self._heard_to = -1 if stalled else version
+        self.inbox += self._watches.take()
         for source in self._sources:
             source.step(now)
         for _ in range(MOST_IN_A_ROW):
             heard = len(self.inbox)
             if self._notices() or len(self.inbox) == heard:
                 return
-
-    def _hear_feeds(self, stalled: frozenset[str], moved: set[str]) -> None:
-        for table, feed in self._feeds.items():
-            if table not in stalled and (self._heard_to < 0 or feed.concerns(moved)):
-                self.inbox += (Observed(table, batch) for batch in feed.take())
 
     def _think(self) -> None:
         events = list(self.inbox)
@@ -379,6 +390,11 @@ class Process:
             self.turns += 1
         if self._publisher is not None and self.brain.sync.fleet is None:
             self._publisher.show_sync()
+
+
+def _retrier(tempo: Tempo) -> Retrier:
+    policy = RetryPolicy(attempts=tempo.attempts)
+    return Retrier(stop=threading.Event(), rng=random.Random(0), sleep=lambda _s: None, policy=policy)
 
 
 def _books(reports: ReportWriter, clock: Clock, ledger: LedgerSettings | None, failures: Failures) -> Bookkeeper:

@@ -167,6 +167,7 @@ class _Cut:
         return self.usd_s / self.lasted_s if self.lasted_s else 0.0
 
     def add(self, use: MachineUse, seconds: float) -> None:
+        """Adds seconds of a use: to each holding its share, the rest to nobody. Shares above 1 in sum become 1."""
         self.usd_s += use.usd_h * seconds
         self.lasted_s += seconds
         scale = max(1.0, sum(it.share for it in use.holdings))

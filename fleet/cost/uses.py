@@ -215,6 +215,10 @@ class _Maker(NamedTuple):
     ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]]
 
     def of_claim(self, claim: Claim, instance: Instance | None, gangs: Sequence[Gang]) -> MachineUse:
+        """Returns what a claim's machine costs an hour (USD), and who has it.
+
+        It bills since the cloud launched it; one that was adopted, or is not listed, since its claim says.
+        """
         kind = self.context.catalog.types.get(claim.capacity_pool.instance_type)
         layout = mixed_layout_of(claim, kind) or self.layouts.get(claim.layout)
         weights = machine_weights(claim.resources, kind, layout)
@@ -253,6 +257,7 @@ class _Maker(NamedTuple):
         return min(told), self._price(on_demand, claim.charged_usd_h, claim.launched_at_s)[0]
 
     def of_stray(self, instance: Instance) -> MachineUse:
+        """Returns the same of a machine without a claim: nobody has it. Where it has no offer its list price is 0."""
         where = CapacityPool(instance.capacity_type, instance.instance_type, instance.zone, instance.reservation)
         offer = self.offers.get(where)
         kind = self.context.catalog.types.get(instance.instance_type)

@@ -12,8 +12,8 @@ from typing import Final
 
 from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Node, Snapshot
-from fleet.snapshot.lookups import claims_by_node, claims_whatever_runs
+from fleet.snapshot import Claim, Snapshot
+from fleet.snapshot.lookups import claims_whatever_runs
 from model.cron import Cron, InvalidCron, window_active
 from model.index import followed_each
 from model.kinds import Budget, NodePool
@@ -82,17 +82,8 @@ def headcount(claims: Collection[Claim], snapshot: Snapshot) -> tuple[int, int]:
 
     One that is terminated is neither, whatever its node still says; one that is being terminated is disrupted.
     """
-    stays, replaced = _stays(snapshot.index, claims_by_node(snapshot), snapshot.nodes), _replaced(snapshot)
-    others = [it for it in claims if stays.get(it.node) != it.name or it.name in replaced]  # few, of a thousand
-    known = [it for it in others if it.ready_at_s and not (it.deleting and _terminated(it, snapshot))]
-    return len(claims) - len(others) + len(known), disrupted(known, snapshot)
-
-
-@followed_each(2)
-def _stays(claim: Claim, node: Node | None) -> str | None:
-    """Returns, by its node, the claim of a ready machine that is well and does not leave."""
-    well = claim.ready_at_s and not _leaving(claim) and node is not None and node.ready
-    return claim.name if well else None
+    known = [it for it in claims if it.ready_at_s and not (it.deleting and _terminated(it, snapshot))]
+    return len(known), disrupted(known, snapshot)
 
 
 def _terminated(claim: Claim, snapshot: Snapshot) -> bool:

@@ -88,6 +88,7 @@ def respond(
     shortages: dict[CapacityPool, float] = {}
 
     def mark(named: tuple[Notice, str]) -> Iterator[Claim]:
+        """Yields the claim as it is to be written, if the notice makes it another, and notes what is short by it."""
         notice, instance_id = named
         claim = by_instance.get(instance_id)
         if claim is None:

@@ -18,6 +18,7 @@ def catalog_checks(listing: CatalogListing) -> tuple[Check, ...]:
         return ()
 
     def check(declarations: Declarations) -> Iterator[Problem]:
+        """Yields what does not fit; only the unknown names, where there are errors among these."""
         names = list(unknown_names(listing, declarations))
         yield from names
         if any(problem.severity == "error" for problem in names):

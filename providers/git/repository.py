@@ -288,6 +288,7 @@ def _looked_at(check: Callable[[Any], None], repo: Any, scan: PackScan) -> Calla
     folder, seen = Path(repo.path) / "objects" / "pack", 0
 
     def progress(stats: Any) -> None:
+        """Look at what has arrived since the last call. CorruptRepository where nothing can be found of what has."""
         nonlocal seen
         check(stats)
         for arriving in folder.glob("pack_git2_*"):

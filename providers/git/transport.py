@@ -80,6 +80,7 @@ def _credentials(remote: Remote) -> Callable[[str, str | None, CredentialType], 
     calls = 0
 
     def answer(url: str, user: str | None, allowed: CredentialType) -> Any:
+        """A credential of a kind that is allowed. AuthenticationFailed for another host, and where none is left."""
         nonlocal calls
         if host_of(url) != remote.host:
             raise AuthenticationFailed(f"{remote.shown} sent us to another host; credentials stay here")

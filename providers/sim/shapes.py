@@ -61,6 +61,7 @@ def shapes_of(catalog: Catalog) -> ShapeOf:
 
     @cache
     def shape_of(name: str) -> NodeShape | None:
+        """What a machine of the type shows on its node; None for a type that is not in the catalogue."""
         machine = catalog.types.get(name)
         if machine is None:
             return None

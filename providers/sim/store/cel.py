@@ -231,6 +231,7 @@ class _Compiler:
         looped = LOOPS[name].computed
 
         def value(env: Env) -> Any:
+            """What the loop makes of a list's items, or a map's keys; each one costs. CelError for anything else."""
             found = items(env)
             if not isinstance(found, list | dict):
                 raise CelError("no such overload")
@@ -302,6 +303,7 @@ class _Compiler:
         pairs = list(zip(parts[::2], parts[1::2], strict=True))
 
         def made(env: Env) -> Any:
+            """The map; every pair costs. CelError for a key of another type, and for one that is there twice."""
             env[""].spend(len(pairs))
             found: dict[Any, Any] = {}
             for key, value in pairs:
@@ -371,6 +373,7 @@ def _applied(function: Callable[..., Any], operands: list[Eval], cost: Callable[
     cost = cost or COSTS.get(function, _read)
 
     def value(env: Env) -> Any:
+        """What the function makes of the operands; what Python raises in it is a CelError, in CEL's words."""
         given = [it(env) for it in operands]
         budget = env[""]
         try:
@@ -398,6 +401,7 @@ def _logical(sides: list[Eval], *, decisive: bool) -> Eval:
     """One side may decide, whatever is wrong with the other."""
 
     def value(env: Env) -> bool:
+        """True or false; CelError where no side decides and one is in error, or is no boolean."""
         trouble: CelError | None = None
         for side in sides:
             env[""].spend(1)

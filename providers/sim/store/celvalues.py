@@ -257,6 +257,7 @@ def arithmetic(computed: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     """An operation on numbers of one type, on times, and by `+` on strings and lists. Errors: CelError, TypeError."""
 
     def result(left: Any, right: Any) -> Any:
+        """What comes of two operands. CelError beyond what its type holds, TypeError for types that do not match."""
         if _is(int, left) and _is(int, right):
             return int64(_WHOLE[computed](left, right))
         if isinstance(left, UintType) and isinstance(right, UintType):

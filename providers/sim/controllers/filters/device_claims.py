@@ -51,6 +51,7 @@ def device_claims(pod: Obj, state: SchedulingState) -> NodeCheck | None:
         raise UnschedulablePodError("resourceclaim in use")
 
     def check(node: SchedulableNode) -> NodeRefusal | None:
+        """Why a node will not do, in the scheduler's words; None = it will. The allocator takes so many steps only."""
         if not all(is_available(claim, node) for claim in allocated):
             return _ELSEWHERE
         missing = lacking(wanted, resources, node.allocatable)
