@@ -18,6 +18,7 @@ from fleet.snapshot import (
 )
 from fleet.snapshot.device_claims import ClaimableDevices, ClaimTemplate, DeviceClass
 from fleet.snapshot.shared_claims import SharedClaims
+from fleet.snapshot.surroundings import by_name_or_default
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
 from fleet.snapshot.works import works
 from model.index import Index, derived, derived_each
@@ -88,13 +89,13 @@ def namespace_labels(_index: Index, namespaces: Mapping[str, Namespace]) -> Mapp
 @derived(1, steady=True)
 def priority_values(_index: Index, found: Mapping[str, PodPriority]) -> Mapping[str, int]:
     """PriorityClass -> its value; that of pods which name none is under the empty name."""
-    return {name: priority.value for name, priority in _named(found).items()}
+    return {name: priority.value for name, priority in by_name_or_default(found).items()}
 
 
 @derived(1, steady=True)
 def meek_priorities(_index: Index, found: Mapping[str, PodPriority]) -> frozenset[str]:
     """The PriorityClasses whose pods preempt nobody."""
-    return frozenset(name for name, priority in _named(found).items() if not priority.preempts)
+    return frozenset(name for name, priority in by_name_or_default(found).items() if not priority.preempts)
 
 
 @derived(1, steady=True)
@@ -106,15 +107,8 @@ def quotas_of_pods(
     for _, quota in sorted(found.items()):
         if quota.hard:
             by_namespace[quota.namespace] = (*by_namespace.get(quota.namespace, ()), quota)
-    default = _named(priorities).get("")
+    default = by_name_or_default(priorities).get("")
     return NamespaceQuotas(by_namespace, default.name if default else "")
-
-
-def _named(found: Mapping[str, PodPriority]) -> Mapping[str, PodPriority]:
-    """With the default under the empty name. Of several the lowest counts (Kubernetes' admission plug-in Priority)."""
-    defaults = [priority for priority in found.values() if priority.default]
-    lowest = min(defaults, key=lambda priority: (priority.value, priority.name), default=None)
-    return {**found, "": lowest} if lowest else found
 
 
 @derived(1, steady=True)

@@ -29,6 +29,16 @@ class PodPriority:
     """Whether pods that name no class get it (`globalDefault`)."""
 
 
+def by_name_or_default(found: Mapping[str, PodPriority]) -> Mapping[str, PodPriority]:
+    """Returns the classes by name, and that of pods which name none under the empty one.
+
+    Of several defaults the lowest counts (Kubernetes' admission plug-in Priority).
+    """
+    defaults = [priority for priority in found.values() if priority.default]
+    lowest = min(defaults, key=lambda priority: (priority.value, priority.name), default=None)
+    return {**found, "": lowest} if lowest else found
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeClass:
     """A `RuntimeClass` adds to what its pods ask. The API server applies it to pods, so templates do not show it."""

@@ -1,8 +1,6 @@
 """Files in, a Fleet or every problem out."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
+from itertools import count
 
 import pytest
 
@@ -10,6 +8,7 @@ from model.fleet import Fleet
 from model.loader import Code, InvalidFleet, LoaderLimits, inspect, load
 from model.loader.reading import is_fleet_file
 from tests.model.loader.writing import declare
+from tests.support.calls import each_call
 
 POOL = declare("NodePool", "h100", "{instanceTypes: [p5.48xlarge], placement: {topology: hosts}}")
 TOPOLOGY = declare("Topology", "hosts", "{levels: [kubernetes.io/hostname]}")
@@ -125,30 +124,15 @@ def hostile(kind: str) -> dict[str, bytes]:
     return {"a.yaml": texts[kind].encode()}
 
 
-def effort(do: Callable[[], object]) -> int:
-    """How many calls and returns the work takes: what it costs, the same on every machine."""
-    events = 0
-
-    def note(_frame: FrameType, _event: str, _argument: object) -> None:
-        nonlocal events
-        events += 1
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        do()
-    finally:
-        sys.setprofile(before)
-    return events
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["aliases", "namespaces", "numbers", "chain", "dangling"])
 def test_hostile_repositories_are_cheap(kind: str) -> None:
-    files, loaded = hostile(kind), []
-    assert effort(lambda: loaded.append(inspect(files))) < 25 * len(files["a.yaml"])
-    assert loaded[0].fleet is None
-    assert len(loaded[0].problems) <= 1000
+    files, calls = hostile(kind), count()
+    with each_call(lambda _frame, _event: next(calls) and None):
+        loaded = inspect(files)
+    assert next(calls) < 25 * len(files["a.yaml"])
+    assert loaded.fleet is None
+    assert len(loaded.problems) <= 1000
 
 
 def test_warnings_do_not_stop_a_fleet() -> None:
