@@ -68,7 +68,7 @@ _TITLES: Final = {
     ReviewOutcome.HELD: "is held back for now",
     ReviewOutcome.UNAPPROVED: "waits for approval",
     ReviewOutcome.STALE: "waits to be approved again",
-    ReviewOutcome.REFUSED: "would be refused by the guard rails",
+    ReviewOutcome.REFUSED: "is refused by the guard rails",
     ReviewOutcome.INVALID: "is invalid",
     ReviewOutcome.CONFLICT: "does not merge",
     ReviewOutcome.FAILED: "could not be planned",

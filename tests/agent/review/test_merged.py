@@ -71,7 +71,7 @@ def test_a_revision_that_was_refused_waits_for_nobody_either() -> None:
     place.forge.merges(7, NEXT)
     follows(place, 2, "Progressing", "Refused")
     asks(place, "/muster approve")
-    assert f"revision {NEXT[:12]} would be refused by the guard rails" in text_of(place)
+    assert f"revision {NEXT[:12]} is refused by the guard rails" in text_of(place)
 
 
 def test_why_a_gang_waits_is_answered_after_the_merge_as_before_it() -> None:

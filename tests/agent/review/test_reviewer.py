@@ -85,7 +85,7 @@ def test_a_status_names_the_rail_that_refuses() -> None:
     place = ReviewPlace(fixed(1))
     place.proposes(fixed(9))
     place.reviewer.look()
-    assert place.verdict()[1].startswith("would be refused by the guard rails: it adds 8 machines, guardRails.")
+    assert place.verdict()[1].startswith("is refused by the guard rails: it adds 8 machines, guardRails.")
 
 
 def test_a_status_names_the_window_that_holds_a_request_back() -> None:
