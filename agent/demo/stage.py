@@ -244,7 +244,7 @@ class DemoStage:
         request = state.requests[number]
         written = [it.updated_at_s for it in state.comments.values() if it.number == number and it.author == state.bot]
         stated = [it.started_at_s for it in state.latest_checks(request.head).values()]
-        return max(*written, *stated) - request.updated_at_s
+        return max(*written, *stated) - request.pushed_at_s
 
     def say(self, number: int, who: str, text: str) -> None:
         """Comment on a pull request's page as somebody."""

@@ -234,6 +234,7 @@ class Reviewer:
     def _review(self, forge: Forge, request: PullRequest, base: str, world: LastPass) -> None:
         comments, mine = self._writer.comments(forge, request.number)
         said = said_in(mine.text, self.cluster) if mine else None
+        request = self._writer.as_others_left(request, comments)
         if said is None and self._untouched.passes_by(request, base, partial(self._pass_by, forge, request)):
             return
         asked = asked_in(forge, request, comments, said, request.head, self._told_in(world), self._still_leading)

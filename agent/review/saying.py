@@ -6,7 +6,7 @@ later is found missing at the next look, and written back as it was: nothing is 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from agent.review.statuses import commit_status, deployment_of
@@ -48,6 +48,14 @@ class _Stated(NamedTuple):
     times: int
 
 
+class _Touched(NamedTuple):
+    """The head of a request and the last comment of others, and when it had changed when these were first seen."""
+
+    head: str
+    comment: int
+    at_s: float
+
+
 @dataclass(slots=True)
 class SectionWriter:
     """Writes one cluster's section and status."""
@@ -57,12 +65,23 @@ class SectionWriter:
     """Raises where another agent may be reviewing by now: asked before each write."""
     _kept: dict[int, str] = field(default_factory=dict)
     """Request -> the section as it was last written."""
+    _touched: dict[int, _Touched] = field(default_factory=dict)
     _stated: dict[str, _Stated] = field(default_factory=dict)
     """Commit -> the status that it was last given here."""
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Keep nothing of any other request."""
         self._kept = {number: self._kept[number] for number in numbers if number in self._kept}
+        self._touched = {number: self._touched[number] for number in numbers if number in self._touched}
+
+    def as_others_left(self, request: PullRequest, comments: Sequence[Comment]) -> PullRequest:
+        """Returns the request as of its last change by others: to forges what we write is a change of it as well."""
+        last = max((it.id for it in comments if not it.ours), default=0)
+        found = _Touched(request.head, last, request.updated_at_s)
+        if (known := self._touched.get(request.number)) and known[:2] == found[:2]:
+            found = known
+        self._touched[request.number] = found
+        return replace(request, updated_at_s=found.at_s)
 
     def comments(self, forge: Forge, number: int) -> tuple[Sequence[Comment], Comment | None]:
         """Returns a request's comments, and the one with the sections once ours, where it was lost, is back in it."""

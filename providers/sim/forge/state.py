@@ -48,6 +48,8 @@ class StoredRequest:
     fork: int | None
     created_at_s: float
     updated_at_s: float
+    """Of any change, comments among them."""
+    pushed_at_s: float
     closed_at_s: float | None = None
     merged_at_s: float | None = None
     merge_commit: str | None = None
@@ -186,7 +188,7 @@ class ForgeState:
         """Opens a request to merge the commit `head`."""
         with self.lock:
             now_s, number = self.clock.now(), next(self._numbers)
-            request = StoredRequest(number, title, author, head, branch, base, "0" * 40, fork, now_s, now_s)
+            request = StoredRequest(number, title, author, head, branch, base, "0" * 40, fork, now_s, now_s, now_s)
             request.merge_commit = "f" * 40  # the trial merge that GitHub makes of each
             self.requests[number] = request
             self.commits |= {head}
@@ -195,8 +197,9 @@ class ForgeState:
     def push(self, number: int, head: str) -> None:
         """Gives a request another head."""
         with self.lock:
-            self.requests[number].head = head
-            self.requests[number].updated_at_s = self.clock.now()
+            request = self.requests[number]
+            request.head = head
+            request.pushed_at_s = request.updated_at_s = self.clock.now()
             self.commits |= {head}
 
     def propose(self, author: ForgeAccount, branch: str, base: str, title: str) -> StoredRequest:
@@ -246,6 +249,8 @@ class ForgeState:
         """Gives a comment another text."""
         with self.lock:
             comment.body, comment.updated_at_s = _accepted(body), self.clock.now()
+            if comment.number in self.requests:
+                self.requests[comment.number].updated_at_s = comment.updated_at_s
 
     def review(self, number: int, author: ForgeAccount | None, state: str) -> StoredReview:
         """Somebody reviews a request's head."""

@@ -251,6 +251,25 @@ def test_a_changed_world_is_planned_again_now_and_then_while_somebody_looks() ->
     assert changed(LOOKED_AT_S) == 2
 
 
+def test_what_we_write_ourselves_is_nobody_who_looks() -> None:
+    """GitHub counts the edit of a comment as a change of its request."""
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+
+    def changed(after_s: float) -> int:
+        place.clock.advance(after_s)
+        place.world = LastPass(place.world.fleet, Snapshot(now_s=place.clock.now(), catalog=CATALOG))
+        place.forge.requests[7] = replace(place.forge.requests[7], updated_at_s=place.clock.now() - 1.0)
+        place.reviewer.look()
+        return len(place.counted)
+
+    assert changed(REPLAN_S) == 2
+    assert changed(LOOKED_AT_S) == 2
+    place.forge.comment(7, "grace", "What of this?", place.clock.now())
+    assert changed(REPLAN_S) == 3
+
+
 def test_another_base_is_planned_at_once() -> None:
     place = ReviewPlace()
     place.proposes(two_pools())
